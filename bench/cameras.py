@@ -32,7 +32,7 @@ from farmiq.lab.simulate.fleet import SimulatedCamera
 from farmiq.lab.simulate.journal import Journal
 from farmiq.lab.stack import Stack
 from farmiq.plumbing import migrations
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage.objects import Bucket
 from farmiq.process import SQL
 
 ENGINES = ("postgres-cloud", "mqtt-cloud", "s3")

@@ -19,7 +19,8 @@ from farmiq.cloud import bus, sink
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.telemetry import service
 from farmiq.lab.stack import Stack
-from farmiq.plumbing import amqp, consume, db, ids
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.bus import amqp, consume
 
 TENANT = "bench"
 

@@ -23,7 +23,8 @@ from farmiq.edge.sync.cloud import Cloud
 from farmiq.lab.demo.provision import TENANT_ID, Site
 from farmiq.lab.stack import Stack
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import amqp, ids
+from farmiq.plumbing import ids
+from farmiq.plumbing.bus import amqp
 
 BATCH = 500
 SENDERS = 2

@@ -15,7 +15,8 @@ from farmiq.edge.devices.device import parse_device
 from farmiq.lab.simulate import farm
 from farmiq.lab.stack import Stack
 from farmiq.lab.stack.mosquitto import Installation
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
 
 TENANT_ID = "bench"
 DEVICES = 8

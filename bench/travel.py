@@ -24,7 +24,8 @@ from farmiq.lab.demo import provision
 from farmiq.lab.simulate import farm
 from farmiq.lab.stack import Stack, processes
 from farmiq.lab.stack.mosquitto import Installation
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
 
 ENGINES = ("postgres-edge", "postgres-cloud", "mqtt-edge", "rabbitmq", "s3")
 SETTLE_S = 10.0

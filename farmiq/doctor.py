@@ -26,8 +26,11 @@ from farmiq.edge import broker, disk
 from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import handlers
 from farmiq.messages import topics
-from farmiq.plumbing import amqp, broker_store, cursor, db, migrations, mqtt, nats, stream
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing import db, migrations
+from farmiq.plumbing.broker import broker_store
+from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
+from farmiq.plumbing.storage.objects import Bucket
 from farmiq.plumbing.tls import Tls
 from farmiq.process import SQL
 

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 from farmiq import __version__, config, crash, services
-from farmiq.plumbing import connections, db, http, log, migrations, run, tokens
+from farmiq.plumbing import connections, db, http, log, migrations, tokens
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.runtime import run
 
 GARBAGE = 100_000
 SQL = {site: Path(__file__).parent / site / "sql" for site in services.SITES}

@@ -19,7 +19,8 @@ from farmiq.cloud.deadletter import handlers
 from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
 from farmiq.edge.sync import rules
 from farmiq.messages import telemetry
-from farmiq.plumbing import amqp, db
+from farmiq.plumbing import db
+from farmiq.plumbing.bus import amqp
 
 EDGE_URL, CLOUD_URL = "FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_DB_URL"
 CONNECT_TIMEOUT_S = 5

@@ -118,7 +118,7 @@ def options(
 # of their time.
 GARBAGE = 100_000
 # Errors of these say in a sentence what an engine or a setting did.
-_EXPLAIN_THEMSELVES = ("farmiq.plumbing.rabbit", "farmiq.config.settings")
+_EXPLAIN_THEMSELVES = ("farmiq.plumbing.bus.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:

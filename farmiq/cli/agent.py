@@ -50,7 +50,7 @@ def run() -> None:
     from farmiq.device.buffer import database as buffers
     from farmiq.device.capture import sources
     from farmiq.plumbing import log
-    from farmiq.plumbing import run as running
+    from farmiq.plumbing.runtime import run as running
 
     try:
         settings = config.DeviceSettings.load()

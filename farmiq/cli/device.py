@@ -339,7 +339,7 @@ def callout(
 
     A key that is there already is used. The same for the cameras' broker, with a key of its own.
     """
-    from farmiq.plumbing import nats_jwt
+    from farmiq.plumbing.broker import nats_jwt
 
     if not key_file.exists():
         rosters.write_private(key_file, nats_jwt.Key.new().seed)
@@ -359,7 +359,7 @@ def _print_credentials(
     environment: Mapping[str, str], made: "Credentials", *, as_json: bool
 ) -> None:
     from farmiq.edge.devices import registration
-    from farmiq.plumbing import mqtt_address
+    from farmiq.plumbing.messaging import mqtt_address
 
     broker_url = _broker_url(environment)
     url = mqtt_address.login_url(made.device.broker_user, made.password, url=broker_url)

@@ -191,7 +191,7 @@ def _cells(group: dict[str, Any]) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def _bus(environment: Mapping[str, str]) -> "AsyncIterator[AbstractConnection]":
-    from farmiq.plumbing import amqp
+    from farmiq.plumbing.bus import amqp
 
     url = terminal.needed(environment, "FARMIQ_AMQP_URL")
     async with amqp.connection(url, name="farmiq-dlq") as opened:

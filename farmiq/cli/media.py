@@ -12,7 +12,8 @@ from farmiq.cli import terminal
 from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
-    from farmiq.plumbing import db, objects
+    from farmiq.plumbing import db
+    from farmiq.plumbing.storage import objects
 
 T = TypeVar("T")
 
@@ -150,7 +151,7 @@ def export(
 ) -> None:
     """Write an image's bytes to a file, as they were uploaded."""
     from farmiq.edge.media import store
-    from farmiq.plumbing import pictures
+    from farmiq.plumbing.images import pictures
 
     if out.exists():
         terminal.fail(f"{out} exists; choose another file", code=2)
@@ -180,7 +181,8 @@ def _with_store(
     work: "Callable[[db.Pool, objects.Bucket], Awaitable[T]]",
 ) -> T:
     from farmiq.config import EdgeSettings
-    from farmiq.plumbing import db, objects
+    from farmiq.plumbing import db
+    from farmiq.plumbing.storage import objects
 
     url = terminal.needed(environment, "FARMIQ_EDGE_DB_URL")
     terminal.needed(environment, "FARMIQ_EDGE_S3_URL")

@@ -248,7 +248,7 @@ def _log_in(
 
 def _cloud(environment: Any) -> Any:
     from farmiq.lab.simulate.camera_account import Cloud
-    from farmiq.plumbing.objects import Bucket
+    from farmiq.plumbing.storage.objects import Bucket
 
     return Cloud(
         terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),

@@ -14,7 +14,7 @@ from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.cloud.topology import Difference, State
-    from farmiq.plumbing.rabbit import Api
+    from farmiq.plumbing.bus.rabbit import Api
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -93,7 +93,7 @@ def apply(
 def _api(environment: Mapping[str, str], vhost: str | None) -> "Api":
     """Ask about a vhost. FARMIQ_AMQP_URL need not be known yet: `apply --users` makes its login."""
     from farmiq.config import CloudSettings
-    from farmiq.plumbing.rabbit import Api
+    from farmiq.plumbing.bus.rabbit import Api
 
     known = unquote(urlsplit(environment.get("FARMIQ_AMQP_URL", "")).path[1:])
     return Api(

@@ -8,7 +8,7 @@ from typing import Any
 from farmiq.cloud import topology
 from farmiq.cloud.topology import Difference, State
 from farmiq.config import CloudSettings
-from farmiq.plumbing.rabbit import Api
+from farmiq.plumbing.bus.rabbit import Api
 
 
 def wanted(settings: CloudSettings, api: Api, *, users: bool) -> State:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from farmiq.messages import kpi, media, sync, telemetry
 from farmiq.messages.catalogue import BUS
-from farmiq.plumbing.amqp import Exchange, Queue, Topology
-from farmiq.plumbing.consume import Route
+from farmiq.plumbing.bus.amqp import Exchange, Queue, Topology
+from farmiq.plumbing.bus.consume import Route
 
 UNROUTED_EXCHANGE = "farmiq.unrouted.exchange"
 UNROUTED_QUEUE = "farmiq.cloud-ingestion.unrouted.queue"

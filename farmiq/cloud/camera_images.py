@@ -4,9 +4,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, objects
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images.gallery import Gallery
+from farmiq.plumbing.storage import objects
 
 # The gateway's folder in the bucket, with a folder per company.
 FOLDER = "camera/"

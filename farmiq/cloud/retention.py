@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from farmiq.plumbing import db
-from farmiq.plumbing.clock import AgeGuard
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.runtime.clock import AgeGuard
+from farmiq.plumbing.runtime.schedule import Job
 
 BATCH_ROWS = 5_000
 EVERY_S = 3600.0

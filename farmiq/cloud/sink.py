@@ -20,8 +20,10 @@ from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import InvalidError
-from farmiq.plumbing import consume, db, http, schedule
-from farmiq.plumbing.consume import Rejection
+from farmiq.plumbing import db, http
+from farmiq.plumbing.bus import consume
+from farmiq.plumbing.bus.consume import Rejection
+from farmiq.plumbing.runtime import schedule
 
 EVENTS = prometheus_client.Counter(
     "farmiq_landed_events_total", "Events taken from the bus into tables", ["family", "outcome"]

@@ -17,7 +17,8 @@ from pydantic import (
 )
 
 from farmiq.config.environment import given_by_process
-from farmiq.plumbing import connections, mqtt_address
+from farmiq.plumbing import connections
+from farmiq.plumbing.messaging import mqtt_address
 from farmiq.plumbing.tls import Tls
 
 T = TypeVar("T")

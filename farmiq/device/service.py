@@ -32,8 +32,9 @@ from farmiq.device.uplink.uploads import Uploads
 from farmiq.messages import topics
 from farmiq.messages.ids import broker_user
 from farmiq.messages.instants import rfc3339
-from farmiq.plumbing import log, mqtt
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.messaging import mqtt
 
 NAME = "iot-weighvision-agent"
 _AFTER_FAILED_SOURCE_S = 5.0

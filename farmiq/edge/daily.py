@@ -6,8 +6,9 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from farmiq.config import EdgeSettings
-from farmiq.plumbing import clock, db
-from farmiq.plumbing.schedule import Daily, Job
+from farmiq.plumbing import db
+from farmiq.plumbing.runtime import clock
+from farmiq.plumbing.runtime.schedule import Daily, Job
 
 PORTION = 5_000
 

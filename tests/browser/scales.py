@@ -20,7 +20,8 @@ from PIL import Image, ImageDraw
 from farmiq.cloud.weighvision import store
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import ids, objects
+from farmiq.plumbing import ids
+from farmiq.plumbing.storage import objects
 
 ZONE = ZoneInfo("Asia/Bangkok")  # the company's, as barns.add_company makes it
 

@@ -11,7 +11,7 @@ import pytest
 from farmiq.lab import stack
 from farmiq.lab.demo import run as demo
 from farmiq.lab.demo import weighed
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage.objects import Bucket
 from tests.support.engines import state_dir
 from tests.support.until import until
 

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
 from tests.support import bad_input
 from tests.support.bad_input import Sent
 from tests.support.farm import Farm

@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.edge.weighvision.conftest import Message, Weighing, station
 from tests.support import devices
 from tests.support.farm import TENANT, Farm

@@ -13,7 +13,8 @@ from farmiq.cloud.retention import Retention
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress import jobs
-from farmiq.plumbing import clock, db, ids, lease
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.runtime import clock, lease
 from tests.conftest import Database
 
 DAYS = "3 days"

@@ -16,7 +16,8 @@ from psycopg import sql
 from farmiq.lab import stack
 from farmiq.lab.simulate.link import Link, linked
 from farmiq.messages import topics
-from farmiq.plumbing import ids, mqtt, tokens
+from farmiq.plumbing import ids, tokens
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.devices import KNOWN
 from tests.support.farm import Farm

@@ -17,7 +17,8 @@ from pathlib import Path
 from farmiq import config, crash
 from farmiq.device import service
 from farmiq.device.buffer.recorder import BufferFullError, Recorder
-from farmiq.plumbing import ids, log, run
+from farmiq.plumbing import ids, log
+from farmiq.plumbing.runtime import run
 from tests.support import station
 
 

@@ -21,7 +21,7 @@ from farmiq.lab.simulate.captures import Account
 from farmiq.lab.simulate.fleet import SimulatedCamera, Timing
 from farmiq.lab.simulate.journal import Journal
 from farmiq.lab.stack import processes
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage.objects import Bucket
 from tests.conftest import Database
 from tests.support.farm import TENANT, Farm
 from tests.support.until import until

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
 from tests.support.station import WHO
 
 

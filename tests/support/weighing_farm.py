@@ -29,7 +29,7 @@ from farmiq.lab.simulate.stations import Post, SimulatedStation
 from farmiq.lab.simulate.weighings import Session
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage.objects import Bucket
 from tests.support import devices, station
 from tests.support.farm import TENANT, Farm
 from tests.support.until import until

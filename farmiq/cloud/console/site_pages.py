@@ -34,9 +34,10 @@ from farmiq.cloud.console.site_day import May, SiteDayQuery
 from farmiq.cloud.console.sites import Site
 from farmiq.cloud.console.strips import Camera
 from farmiq.cloud.identity.store import SignIn
-from farmiq.plumbing import db, pictures
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import pictures
+from farmiq.plumbing.images.gallery import Gallery
 
 SITE = "/sites/{site_id}"
 IMAGE = "/sites/images/{image_id}"

@@ -18,7 +18,8 @@ from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.handlers import Order
 from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
 from farmiq.cloud.identity.sign_in import SignIns
-from farmiq.plumbing import amqp, db, http
+from farmiq.plumbing import db, http
+from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.tls import Tls
 

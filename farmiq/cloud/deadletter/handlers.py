@@ -18,10 +18,11 @@ from farmiq.cloud import bus
 from farmiq.cloud.deadletter import rules, store
 from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter, Group
 from farmiq.cloud.deadletter.store import AuditEntry
-from farmiq.plumbing import consume, db
-from farmiq.plumbing import delivery as deliveries
-from farmiq.plumbing.consume import Inbox
-from farmiq.plumbing.delivery import Delivery
+from farmiq.plumbing import db
+from farmiq.plumbing.bus import consume
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.consume import Inbox
+from farmiq.plumbing.bus.delivery import Delivery
 
 # So many are published together; a crash in between delivers at most these twice.
 BATCH = 50

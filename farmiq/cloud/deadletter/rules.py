@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from farmiq.cloud import bus
-from farmiq.plumbing import delivery as deliveries
-from farmiq.plumbing.delivery import Delivery
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.delivery import Delivery
 
 QUEUES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.WORKS))
 ORIGINS = frozenset(work.queue for work in bus.WORKS)

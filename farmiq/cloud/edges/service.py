@@ -13,8 +13,9 @@ from farmiq.cloud.edges.api import Api
 from farmiq.cloud.edges.keyring import Keyring
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http, schedule
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing import db, http
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-edges-registry"
 WATCH_S = 30.0

@@ -16,7 +16,8 @@ import prometheus_client
 from aio_pika.abc import AbstractChannel
 
 from farmiq.cloud import bus
-from farmiq.plumbing import amqp, log
+from farmiq.plumbing import log
+from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.tls import Tls
 
 # No batch is held longer: the edge waits for the response.

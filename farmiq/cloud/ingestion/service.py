@@ -30,8 +30,10 @@ from farmiq.cloud.ingestion.store import Offered
 from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
-from farmiq.plumbing import amqp, db, http, ids, log, schedule
+from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.runtime import schedule
 
 NAME = "cloud-ingestion"
 ROUTE = "/api/v1/ingestion/batch"

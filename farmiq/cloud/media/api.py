@@ -20,8 +20,8 @@ from farmiq.api import At, PathId
 from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.media import store
 from farmiq.plumbing import db
-from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images.gallery import Gallery
 
 ROOT = "/api/v1/media/images"
 MAX_ROWS = 500

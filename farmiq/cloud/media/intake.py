@@ -23,8 +23,9 @@ from farmiq.cloud.media import store
 from farmiq.config import CloudSettings
 from farmiq.messages import check, media
 from farmiq.messages.media import ImageToUpload, UploadAddress
-from farmiq.plumbing import db, http, log, objects
+from farmiq.plumbing import db, http, log
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.storage import objects
 
 MAX_BYTES = 16 * 1024
 # Each reader holds a whole image.

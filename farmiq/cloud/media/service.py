@@ -17,8 +17,9 @@ from farmiq.cloud.media.api import Api
 from farmiq.cloud.media.intake import Intake
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http, objects
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db, http
+from farmiq.plumbing.images.gallery import Gallery
+from farmiq.plumbing.storage import objects
 
 NAME = "cloud-media-store"
 

@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx2
 
 from farmiq.device.buffer.recorder import Picture, RejectedError
-from farmiq.plumbing import decoding
-from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
+from farmiq.plumbing.images import decoding
+from farmiq.plumbing.images.decoding import DecodeError, DecoderGoneError
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
 # The store accepts no more (C-25).

@@ -23,7 +23,8 @@ from farmiq.device.buffer.writer import Writer
 from farmiq.device.uplink import rules
 from farmiq.device.uplink.rules import Progress, RateLimiter
 from farmiq.messages import check, envelope, receipt, topics
-from farmiq.plumbing import log, mqtt
+from farmiq.plumbing import log
+from farmiq.plumbing.messaging import mqtt
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from farmiq.device.uplink.drain import SendGate
 from farmiq.messages import device, topics
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.messages.instants import rfc3339
-from farmiq.plumbing import ids, log, mqtt
+from farmiq.plumbing import ids, log
+from farmiq.plumbing.messaging import mqtt
 
 NAME = "iot-weighvision-agent"
 TICK_S = 1.0

@@ -22,10 +22,11 @@ from farmiq.device.buffer.store import Image, Tx
 from farmiq.device.buffer.writer import Writer
 from farmiq.device.uplink.drain import Wakeup
 from farmiq.messages import media
-from farmiq.plumbing import log, upload
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff, chance
 from farmiq.plumbing.retry import RetryPolicy
-from farmiq.plumbing.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
+from farmiq.plumbing.storage import upload
+from farmiq.plumbing.storage.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
 
 NAME = "iot-weighvision-agent"
 POLL_S = 1.0

@@ -21,12 +21,20 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.devices import permissions, store
 from farmiq.edge.devices.device import Device
 from farmiq.nats_users import Account
-from farmiq.plumbing import broker_store, db, flood, mqtt, nats_jwt
-from farmiq.plumbing.broker_callout import CLIENT_ID, SESSIONS, Callout, not_anothers, own_client_id
-from farmiq.plumbing.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
-from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.broker_users import Users
-from farmiq.plumbing.flood import Flow, Pause
+from farmiq.plumbing import db
+from farmiq.plumbing.broker import broker_store, flood, nats_jwt
+from farmiq.plumbing.broker.broker_callout import (
+    CLIENT_ID,
+    SESSIONS,
+    Callout,
+    not_anothers,
+    own_client_id,
+)
+from farmiq.plumbing.broker.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
+from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker.broker_users import Users
+from farmiq.plumbing.broker.flood import Flow, Pause
+from farmiq.plumbing.messaging import mqtt
 
 STORE_KIND, FLOOD_KIND = "broker.store", "device.flood"
 # The client id of gateways before ids were generated.

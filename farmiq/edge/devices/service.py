@@ -25,14 +25,17 @@ from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import broker as device_broker
 from farmiq.messages import device as messages
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
-from farmiq.plumbing import broker_log, db, http, ids, log, mqtt, schedule
-from farmiq.plumbing.broker_callout import Callout
-from farmiq.plumbing.broker_load import Guard, Load
-from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.broker_users import Users
-from farmiq.plumbing.clock import AgeGuard
-from farmiq.plumbing.flood import Flow
-from farmiq.plumbing.follow import Follower
+from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker.broker_callout import Callout
+from farmiq.plumbing.broker.broker_load import Guard, Load
+from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker.broker_users import Users
+from farmiq.plumbing.broker.flood import Flow
+from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.clock import AgeGuard
 
 NAME = "edge-devices-registry"
 

@@ -17,7 +17,7 @@ from farmiq.edge.devices.permissions import Login
 from farmiq.edge.devices.rules import CommandOutcome, CommandState, Liveness
 from farmiq.messages.device import DeviceStatus
 from farmiq.plumbing import db
-from farmiq.plumbing.flood import Pause
+from farmiq.plumbing.broker.flood import Pause
 
 Key = tuple[str, str]
 

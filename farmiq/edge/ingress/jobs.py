@@ -18,8 +18,8 @@ from farmiq.edge.ingress import gaps, quarantine, rejections, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
 from farmiq.plumbing import db, deadletters, log
-from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
+from farmiq.plumbing.runtime.schedule import Job
 
 DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0

@@ -7,9 +7,10 @@ again. When the log is half full, they are purged at once.
 import prometheus_client
 
 from farmiq.edge import alerts
-from farmiq.plumbing import db, log, nats, stream
-from farmiq.plumbing.cursor import CROWDED_SHARE, Cursors
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing import db, log
+from farmiq.plumbing.messaging import nats, stream
+from farmiq.plumbing.messaging.cursor import CROWDED_SHARE, Cursors
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "edge-ingress-gateway"
 EVERY_S = 5.0

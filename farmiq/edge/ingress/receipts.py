@@ -11,8 +11,9 @@ from uuid import UUID
 
 from farmiq.messages import receipt, topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, mqtt
-from farmiq.plumbing.stream import LostError
+from farmiq.plumbing import ids
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.messaging.stream import LostError
 
 # Waiting makes fewer and larger receipts.
 LINGER_S = 0.2

@@ -31,12 +31,14 @@ from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.nats_users import subject
-from farmiq.plumbing import db, gateway_session, http, lease, log, mqtt, nats, schedule, stream
+from farmiq.plumbing import db, http, log
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.cursor import Cursors
-from farmiq.plumbing.gateway_session import SessionWatch
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.messaging import gateway_session, mqtt, nats, stream
+from farmiq.plumbing.messaging.cursor import Cursors
+from farmiq.plumbing.messaging.gateway_session import SessionWatch
+from farmiq.plumbing.runtime import lease, schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "edge-ingress-gateway"
 

@@ -14,9 +14,11 @@ from zlib import crc32
 from farmiq.edge.broker import QOS1
 from farmiq.messages import topics
 from farmiq.nats_users import subject
-from farmiq.plumbing import cursor, db, lease, mqtt, stream
-from farmiq.plumbing.cursor import CursorMovedError, Cursors
-from farmiq.plumbing.stream import LostError, Position
+from farmiq.plumbing import db
+from farmiq.plumbing.messaging import cursor, mqtt, stream
+from farmiq.plumbing.messaging.cursor import CursorMovedError, Cursors
+from farmiq.plumbing.messaging.stream import LostError, Position
+from farmiq.plumbing.runtime import lease
 from farmiq.plumbing.tls import Tls
 
 __all__ = ["CursorMovedError", "LogSource", "LostError", "MqttSource", "Progress"]

@@ -24,10 +24,11 @@ from farmiq.messages import media
 from farmiq.messages.check import InvalidError
 from farmiq.messages.media import ImageToUpload, ImageType, UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, http, ids, log, objects
+from farmiq.plumbing import db, http, ids, log
 from farmiq.plumbing.allowance import Allowance
-from farmiq.plumbing.gallery import Gallery
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images.gallery import Gallery
+from farmiq.plumbing.storage import objects
 
 ROOT = "/api/v1/media/images"
 MAX_BYTES = 16 * 1024

@@ -23,7 +23,9 @@ from farmiq.edge.media.store import Image
 from farmiq.messages import ids
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.media import STORED, MediaStored
-from farmiq.plumbing import db, log, objects, pictures
+from farmiq.plumbing import db, log
+from farmiq.plumbing.images import pictures
+from farmiq.plumbing.storage import objects
 
 MAX_CONCURRENT = 4
 MAX_DUE = 32

@@ -27,10 +27,11 @@ from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
 from farmiq.messages.text import storable
-from farmiq.plumbing import db, log, objects, upload
+from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import chance
 from farmiq.plumbing.retry import RetryPolicy
-from farmiq.plumbing.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
+from farmiq.plumbing.storage import objects, upload
+from farmiq.plumbing.storage.upload import Outcome, Policy, Receiver, Rejected, Stored, Unavailable
 
 # No answer of our cloud about this image: an outage, or something on the way.
 POLICY = Policy(

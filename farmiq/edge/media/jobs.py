@@ -22,8 +22,9 @@ from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.media import rules, store
 from farmiq.edge.media.store import Object
-from farmiq.plumbing import db, objects
-from farmiq.plumbing.gallery import small_key
+from farmiq.plumbing import db
+from farmiq.plumbing.images.gallery import small_key
+from farmiq.plumbing.storage import objects
 
 MAX_CONCURRENT = 8
 PAGE = 500

@@ -20,9 +20,11 @@ from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
 from farmiq.edge.media.cloud_upload import CloudUploader
-from farmiq.plumbing import db, http, log, objects, schedule
+from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
+from farmiq.plumbing.storage import objects
 
 NAME = "edge-media-store"
 MEASURE_S = 15.0

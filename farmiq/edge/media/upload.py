@@ -18,8 +18,9 @@ from fastapi import Request, Response
 from farmiq.config import EdgeSettings
 from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
-from farmiq.plumbing import db, objects
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.storage import objects
 
 # Not among the routes for programs: only we make such an address.
 ROUTE = "/media/uploads/{media_id}"

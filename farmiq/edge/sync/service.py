@@ -19,9 +19,10 @@ from farmiq.edge.sync import api, jobs
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.edge.sync.monitor import Monitor, send_heartbeats
-from farmiq.plumbing import db, http, log, schedule
+from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "edge-sync-forwarder"
 SETTLE_S = 2.0

@@ -14,8 +14,9 @@ import prometheus_client
 from farmiq.config import EdgeSettings
 from farmiq.edge.daily import daily_job
 from farmiq.edge.telemetry import api, jobs, rollups, store
-from farmiq.plumbing import db, http, schedule
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing import db, http
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "edge-telemetry-timeseries"
 

@@ -13,7 +13,7 @@ from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.weighvision import jobs, store
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http
-from farmiq.plumbing.schedule import Job, run_repeatedly
+from farmiq.plumbing.runtime.schedule import Job, run_repeatedly
 
 NAME = "edge-weighvision-session"
 

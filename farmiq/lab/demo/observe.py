@@ -22,7 +22,8 @@ from farmiq.lab.demo.provision import TENANT_ID
 from farmiq.lab.simulate import camera_account, check, weighings
 from farmiq.lab.simulate.check import Findings
 from farmiq.lab.simulate.journal import Tally
-from farmiq.plumbing import amqp, db
+from farmiq.plumbing import db
+from farmiq.plumbing.bus import amqp
 
 # So long a look waits for one place; a database that is frozen answers later or never.
 PATIENCE_S = 2.0

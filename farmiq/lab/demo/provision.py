@@ -20,7 +20,8 @@ from farmiq.edge.devices.device import Device
 from farmiq.lab.simulate import farm
 from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
-from farmiq.plumbing import migrations, rabbit, tokens
+from farmiq.plumbing import migrations, tokens
+from farmiq.plumbing.bus import rabbit
 from farmiq.process import SQL
 
 TENANT_ID = "hillside"

@@ -17,8 +17,8 @@ from farmiq.lab.simulate import captures
 from farmiq.lab.simulate.camera import Image
 from farmiq.lab.simulate.captures import Account, Entry, Stored
 from farmiq.lab.simulate.check import Findings
-from farmiq.plumbing import objects
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage import objects
+from farmiq.plumbing.storage.objects import Bucket
 
 IMAGES = """
     select d.mac, i.image_name, i.captured_at, i.status, i.image_url,

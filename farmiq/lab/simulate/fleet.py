@@ -40,8 +40,8 @@ from farmiq.lab.simulate.camera import (
 from farmiq.lab.simulate.camera_faults import Faults, Kit
 from farmiq.lab.simulate.captures import Entry
 from farmiq.lab.simulate.journal import Journal
-from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.messaging import mqtt
 
 CONNECT_S = 30.0
 # How soon it is noticed that the broker went away.

@@ -15,8 +15,8 @@ from farmiq.lab.simulate.camera import Firmware
 from farmiq.lab.simulate.camera_faults import Faults, Kit
 from farmiq.lab.simulate.fleet import SimulatedCamera, Timing, Witness
 from farmiq.lab.simulate.journal import Journal
-from farmiq.plumbing import mqtt
-from farmiq.plumbing.run import stop_on_signal
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.runtime.run import stop_on_signal
 
 PROGRESS_S = 5.0
 DRAIN_S = 120.0

@@ -14,7 +14,7 @@ from farmiq.device import service
 from farmiq.device.buffer.database import Clock
 from farmiq.device.capture import sources
 from farmiq.plumbing import log
-from farmiq.plumbing import run as running
+from farmiq.plumbing.runtime import run as running
 
 
 class WrongClock(Clock):

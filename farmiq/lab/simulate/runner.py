@@ -10,8 +10,8 @@ from pathlib import Path
 from farmiq.lab.simulate import sensors
 from farmiq.lab.simulate.farm import Device
 from farmiq.lab.simulate.journal import Journal, Tally
-from farmiq.plumbing import mqtt
-from farmiq.plumbing.run import stop_on_signal
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.runtime.run import stop_on_signal
 
 PROGRESS_S = 5.0
 

@@ -24,8 +24,9 @@ from farmiq.lab.simulate.journal import Journal
 from farmiq.messages import device as words
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.ids import broker_user
-from farmiq.plumbing import ids, mqtt
+from farmiq.plumbing import ids
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.messaging import mqtt
 
 # When its time is over a farm delivers what it has; when it is interrupted it does not linger.
 DRAIN_S = 30.0

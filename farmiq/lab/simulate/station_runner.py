@@ -20,8 +20,8 @@ from farmiq.device.buffer import store
 from farmiq.lab.simulate import stations
 from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
 from farmiq.messages.topics import Place
-from farmiq.plumbing import mqtt
-from farmiq.plumbing.run import stop_on_signal
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.runtime.run import stop_on_signal
 
 Say = Callable[[str], None]
 

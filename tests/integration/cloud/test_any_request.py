@@ -15,7 +15,8 @@ from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.contracts import openapi
-from farmiq.plumbing import ids, objects, tokens
+from farmiq.plumbing import ids, tokens
+from farmiq.plumbing.storage import objects
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_sinks import sample, written

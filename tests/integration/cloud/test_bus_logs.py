@@ -12,7 +12,8 @@ import pytest
 from farmiq.cloud import sink
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
-from farmiq.plumbing import amqp, http, log
+from farmiq.plumbing import http, log
+from farmiq.plumbing.bus import amqp
 from tests.integration.cloud.conftest import event
 from tests.integration.cloud.test_ingestion import Client, client
 from tests.integration.cloud.test_sinks import outgoing, publisher, quick

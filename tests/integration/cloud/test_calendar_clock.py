@@ -12,7 +12,7 @@ from farmiq.cloud.camera.calendar import service
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing.runtime.schedule import Job
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 

@@ -22,7 +22,8 @@ from farmiq.cloud.ingestion import service as ingestion
 from farmiq.cloud.media import service as media
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http, objects, tokens
+from farmiq.plumbing import db, http, tokens
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.cloud.test_observations import AT, DISH, complete
 from tests.sql.camera.farm import Farm

@@ -25,8 +25,9 @@ from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.deadletter import handlers, service, watch
 from farmiq.cloud.deadletter.rules import BusFilter
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
-from farmiq.plumbing import amqp, consume, db, http
-from farmiq.plumbing.delivery import Properties
+from farmiq.plumbing import db, http
+from farmiq.plumbing.bus import amqp, consume
+from farmiq.plumbing.bus.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_sinks import kept, sample, written
 from tests.integration.plumbing.test_amqp import waiting

@@ -11,8 +11,9 @@ import pytest
 from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.rules import BusFilter
-from farmiq.plumbing import amqp, consume, db, http
-from farmiq.plumbing.delivery import Properties
+from farmiq.plumbing import db, http
+from farmiq.plumbing.bus import amqp, consume
+from farmiq.plumbing.bus.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, patient, url_of
 from tests.integration.cloud.test_sinks import kept, sample, written

@@ -27,7 +27,8 @@ from farmiq.cloud.ingestion import backpressure, service
 from farmiq.config import CloudSettings
 from farmiq.messages import catalogue
 from farmiq.messages.catalogue import Maker
-from farmiq.plumbing import amqp, http, ids
+from farmiq.plumbing import http, ids
+from farmiq.plumbing.bus import amqp
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.support.until import until
 from tests.unit.messages import samples

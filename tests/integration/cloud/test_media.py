@@ -24,7 +24,8 @@ from farmiq.edge.media import cloud_upload
 from farmiq.edge.media import store as edge_store
 from farmiq.edge.media.cloud_upload import CloudUploader
 from farmiq.messages.media import STORED
-from farmiq.plumbing import db, http, ids, objects, tokens
+from farmiq.plumbing import db, http, ids, tokens
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media import conftest as edges
 from tests.integration.edge.media.conftest import Edge, jpeg, rows, sha256

@@ -12,7 +12,9 @@ import pytest
 
 from farmiq.cloud.camera.observations import service
 from farmiq.lab.simulate import pictures as simulated
-from farmiq.plumbing import db, decoding, gallery, objects, pictures
+from farmiq.plumbing import db
+from farmiq.plumbing.images import decoding, gallery, pictures
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
 from tests.support import preloaded

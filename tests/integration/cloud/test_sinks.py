@@ -22,8 +22,9 @@ from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.messages.catalogue import BUS
-from farmiq.plumbing import amqp, db, http, ids
-from farmiq.plumbing import delivery as deliveries
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.bus import delivery as deliveries
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
 from tests.integration.plumbing.test_amqp import read_one, waiting

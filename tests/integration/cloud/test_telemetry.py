@@ -11,8 +11,9 @@ import pytest
 from farmiq.cloud import sink
 from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import service
-from farmiq.plumbing import amqp, db, http
-from farmiq.plumbing.consume import Rejection
+from farmiq.plumbing import db, http
+from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.bus.consume import Rejection
 from tests.integration.cloud.conftest import CloudSite, event
 from tests.support.until import until
 

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.cloud import bus, sink, sinks
 from farmiq.lab.demo import provision
-from farmiq.plumbing import amqp, consume, http
-from farmiq.plumbing.delivery import Properties
+from farmiq.plumbing import http
+from farmiq.plumbing.bus import amqp, consume
+from farmiq.plumbing.bus.delivery import Properties
 from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready

@@ -11,7 +11,7 @@ from farmiq import trace
 from farmiq.cloud import bus, sink, sinks
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
-from farmiq.plumbing.delivery import Properties
+from farmiq.plumbing.bus.delivery import Properties
 from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import has, url_of

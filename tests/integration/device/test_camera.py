@@ -17,7 +17,7 @@ from PIL import Image
 from farmiq.device.capture import camera, folder
 from farmiq.device.capture.camera import CameraError
 from farmiq.device.capture.folder import Folder
-from farmiq.plumbing import decoding
+from farmiq.plumbing.images import decoding
 from tests.integration.device.pictures import picture
 from tests.support.until import until
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from farmiq.device.buffer import database, store
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.device.conftest import Edge
 from tests.integration.device.running import Running
 from tests.support.until import until

@@ -12,7 +12,7 @@ import pytest
 from farmiq.lab.simulate import link, stations, weighings
 from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
 from farmiq.lab.simulate.weighings import Session
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.device.conftest import Edge
 from tests.support.station import WHO
 from tests.support.until import until

@@ -12,7 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from farmiq.device.uplink import drain
 from farmiq.device.uplink.drain import SendGate
 from farmiq.device.uplink.rules import JITTER_S, RateLimiter
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.device.conftest import Edge
 from tests.integration.device.processes import Station
 from tests.integration.device.running import Running

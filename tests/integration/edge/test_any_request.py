@@ -13,7 +13,8 @@ from farmiq.contracts import openapi
 from farmiq.edge import access
 from farmiq.lab import stack
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, objects, tokens
+from farmiq.plumbing import ids, tokens
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import jpeg, sha256
 from tests.integration.edge.sync.owed import owe_many

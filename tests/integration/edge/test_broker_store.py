@@ -8,10 +8,12 @@ from farmiq import doctor
 from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import broker as kept
 from farmiq.lab import stack
-from farmiq.plumbing import broker_store, db, ids, mqtt
-from farmiq.plumbing.broker_load import Guard, Load
-from farmiq.plumbing.broker_store import Store, Use
-from farmiq.plumbing.flood import Flow
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.broker import broker_store
+from farmiq.plumbing.broker.broker_load import Guard, Load
+from farmiq.plumbing.broker.broker_store import Store, Use
+from farmiq.plumbing.broker.flood import Flow
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.until import until
 

@@ -20,8 +20,10 @@ from farmiq.edge.devices.registration import Credentials
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import broker_callout, db, http, mqtt, nats
+from farmiq.plumbing import db, http
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.broker import broker_callout
+from farmiq.plumbing.messaging import mqtt, nats
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
 from tests.support.devices import at, register

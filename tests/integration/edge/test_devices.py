@@ -25,7 +25,8 @@ from farmiq.lab import stack
 from farmiq.messages import bus, receipt, topics
 from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place, SessionTopic
-from farmiq.plumbing import db, http, ids, mqtt
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.devices import at
 from tests.support.until import until

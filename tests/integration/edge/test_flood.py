@@ -16,7 +16,7 @@ from farmiq import config
 from farmiq.lab.stack import mosquitto, processes
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support import brokers
 from tests.support.engines import state_dir

@@ -8,10 +8,13 @@ from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress.service import NAME, report_lost_session
 from farmiq.lab import stack
 from farmiq.messages import topics
-from farmiq.plumbing import broker_log, db, gateway_session, lease, mqtt
+from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.follow import Follower
-from farmiq.plumbing.gateway_session import SessionWatch
+from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.messaging import gateway_session, mqtt
+from farmiq.plumbing.messaging.gateway_session import SessionWatch
+from farmiq.plumbing.runtime import lease
 from tests.conftest import Database
 from tests.support.until import until
 

@@ -20,7 +20,8 @@ from farmiq.messages import receipt, topics
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.envelope import read as read_envelope
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, http, ids, mqtt
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.until import until
 

@@ -17,8 +17,9 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import gaps, jobs, store, transaction
 from farmiq.edge.ingress.gaps import Seen
 from farmiq.edge.ingress.jobs import DiskGuard, Shedder
-from farmiq.plumbing import db, ids, lease, log, schedule
-from farmiq.plumbing.schedule import Daily
+from farmiq.plumbing import db, ids, log
+from farmiq.plumbing.runtime import lease, schedule
+from farmiq.plumbing.runtime.schedule import Daily
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows

@@ -21,7 +21,7 @@ from farmiq.edge.registry import Registry
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.mqtt import Message
+from farmiq.plumbing.messaging.mqtt import Message
 from tests.conftest import Database
 from tests.support.until import until
 

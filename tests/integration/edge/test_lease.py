@@ -8,8 +8,9 @@ import pytest
 from psycopg import conninfo
 
 from farmiq.lab.simulate import link
-from farmiq.plumbing import db, lease
-from farmiq.plumbing.lease import LeaderLease
+from farmiq.plumbing import db
+from farmiq.plumbing.runtime import lease
+from farmiq.plumbing.runtime.lease import LeaderLease
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead

@@ -21,9 +21,10 @@ from farmiq.edge.ingress import log_purge, service, source, transaction
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import cursor, db, http, ids, mqtt, nats, stream
-from farmiq.plumbing.cursor import CursorMovedError
-from farmiq.plumbing.stream import Position, Start
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
+from farmiq.plumbing.messaging.cursor import CursorMovedError
+from farmiq.plumbing.messaging.stream import Position, Start
 from tests.conftest import Database
 from tests.support.until import until
 

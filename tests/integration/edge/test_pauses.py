@@ -16,7 +16,9 @@ from farmiq.edge.ingress import service as ingress
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, flood, http, ids, mqtt
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.broker import flood
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import message, rows
 from tests.integration.edge.test_quarantine import ahead

@@ -21,9 +21,11 @@ from farmiq.edge.devices.permissions import Login
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
-from farmiq.plumbing import broker_log, db, ids, mqtt
-from farmiq.plumbing import broker_users as broker_files
-from farmiq.plumbing.follow import Follower
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker import broker_users as broker_files
+from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.devices import at
 from tests.support.until import until

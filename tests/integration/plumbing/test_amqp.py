@@ -12,9 +12,9 @@ import pytest
 from pamqp.commands import Basic
 
 from farmiq.lab.simulate.link import linked
-from farmiq.plumbing import amqp
-from farmiq.plumbing.amqp import BusDownError, Exchange, Outgoing, Publisher, Queue, Topology
-from farmiq.plumbing.amqp_stream import Link
+from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.bus.amqp import BusDownError, Exchange, Outgoing, Publisher, Queue, Topology
+from farmiq.plumbing.bus.amqp_stream import Link
 from tests.support.until import until
 
 TOPOLOGY = Topology(

@@ -15,9 +15,11 @@ from farmiq.edge.devices import broker as device_broker
 from farmiq.lab.stack import broker as engine
 from farmiq.lab.stack import engines, files
 from farmiq.lab.stack.engine import NotReadyError, await_answer
-from farmiq.plumbing import broker_log, broker_store, ids, mqtt
+from farmiq.plumbing import ids
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker_store import Store
+from farmiq.plumbing.broker import broker_log, broker_store
+from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.messaging import mqtt
 from tests.support import brokers
 from tests.support.until import until
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from farmiq.plumbing import amqp, consume
-from farmiq.plumbing import delivery as deliveries
-from farmiq.plumbing.amqp import BusDownError, Exchange, Publisher, Queue, Topology
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.consume import Consumer, Handle, Rejection, Route
+from farmiq.plumbing.bus import amqp, consume
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.amqp import BusDownError, Exchange, Publisher, Queue, Topology
+from farmiq.plumbing.bus.consume import Consumer, Handle, Rejection, Route
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import outgoing, read_one, waiting
 from tests.support.until import until

@@ -20,9 +20,9 @@ import trustme
 
 from farmiq.lab.stack import broker as engine
 from farmiq.lab.stack import processes
-from farmiq.plumbing import mqtt
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.mqtt import Client, DisconnectedError, Message, Will
+from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.messaging.mqtt import Client, DisconnectedError, Message, Will
 from farmiq.plumbing.tls import Tls
 from tests.support import brokers
 from tests.support.until import until

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from farmiq.lab.simulate.link import linked
 from farmiq.plumbing import ids
-from farmiq.plumbing.objects import THREADS, Bucket, ObjectHead
+from farmiq.plumbing.storage.objects import THREADS, Bucket, ObjectHead
 from tests.support.until import until
 
 BODY = bytes(range(256)) * 4

@@ -7,11 +7,11 @@ from functools import partial
 import pamqp.frame
 import pytest
 
-from farmiq.plumbing import amqp, amqp_salvage, consume
-from farmiq.plumbing import delivery as deliveries
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.consume import Rejection
-from farmiq.plumbing.delivery import Properties
+from farmiq.plumbing.bus import amqp, amqp_salvage, consume
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.consume import Rejection
+from farmiq.plumbing.bus.delivery import Properties
 from tests.integration.plumbing.relay import relay
 from tests.integration.plumbing.test_amqp import read_one, waiting
 from tests.integration.plumbing.test_consume import DEAD, TOPOLOGY, consuming, dead, taking

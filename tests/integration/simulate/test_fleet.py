@@ -17,7 +17,7 @@ from farmiq.lab.simulate import camera, camera_account, camera_faults, fleet
 from farmiq.lab.simulate.camera import Camera, Firmware
 from farmiq.lab.simulate.fleet import SimulatedCamera, Timing
 from farmiq.lab.simulate.journal import Journal
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 
 FAULTS = replace(camera_faults.ALL, looping=0.0, deaths=0.2)
 QUIET_S = 0.3

@@ -6,7 +6,7 @@ import pytest
 
 from farmiq.lab import stack
 from farmiq.lab.stack import debian, engine, s3
-from farmiq.plumbing.objects import Bucket
+from farmiq.plumbing.storage.objects import Bucket
 from tests.support.engines import state_dir
 
 # One object in the index of a volume.

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from farmiq.cloud import bus
 from farmiq.cloud.deadletter import rules
 from farmiq.cloud.deadletter.rules import BusFilter, Group
-from farmiq.plumbing import delivery as deliveries
-from farmiq.plumbing.delivery import Delivery, Properties
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.delivery import Delivery, Properties
 
 PILE = bus.FEED.dead_letters
 

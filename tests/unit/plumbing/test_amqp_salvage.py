@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import exceptions, header
 
-from farmiq.plumbing import amqp, amqp_salvage
-from farmiq.plumbing.amqp_salvage import Properties, Salvaged
+from farmiq.plumbing.bus import amqp, amqp_salvage
+from farmiq.plumbing.bus.amqp_salvage import Properties, Salvaged
 
 TEXTS = ("content_type", "correlation_id", "reply_to", "message_id", "app_id")
 ASCII = st.text(st.characters(codec="ascii"), max_size=30)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from farmiq.plumbing import amqp_stream
-from farmiq.plumbing.amqp import Outgoing
+from farmiq.plumbing.bus import amqp_stream
+from farmiq.plumbing.bus.amqp import Outgoing
 
 SHORT = st.text(max_size=60)
 

@@ -6,9 +6,9 @@ from typing import Any
 import bcrypt
 
 from farmiq.nats_users import Account
-from farmiq.plumbing import nats_jwt
-from farmiq.plumbing.broker_callout import CLIENT_ID, MAX_CHECKS, MAX_REJECTIONS, Callout
-from farmiq.plumbing.broker_log import LOGIN
+from farmiq.plumbing.broker import nats_jwt
+from farmiq.plumbing.broker.broker_callout import CLIENT_ID, MAX_CHECKS, MAX_REJECTIONS, Callout
+from farmiq.plumbing.broker.broker_log import LOGIN
 
 
 def callout() -> Callout:

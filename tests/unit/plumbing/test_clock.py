@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from farmiq.plumbing.clock import BELIEVED_AFTER_S, Steadiness
+from farmiq.plumbing.runtime.clock import BELIEVED_AFTER_S, Steadiness
 
 START = datetime(2025, 5, 5, 12, tzinfo=UTC)
 DAYS_S = 3 * 86400.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from farmiq.plumbing import decoding, gallery
-from farmiq.plumbing.decoding import DecodeError, Limits, TooCostlyError
+from farmiq.plumbing.images import decoding, gallery
+from farmiq.plumbing.images.decoding import DecodeError, Limits, TooCostlyError
 
 PLENTY = gallery.LIMITS
 LITTLE = Limits(memory_bytes=16 * 2**20, cpu_s=20)

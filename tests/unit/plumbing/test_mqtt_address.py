@@ -4,8 +4,8 @@ import pytest
 
 from farmiq.config import DeviceSettings
 from farmiq.config.settings import SettingsError
-from farmiq.plumbing import mqtt_address
-from farmiq.plumbing.mqtt_address import address, login_url
+from farmiq.plumbing.messaging import mqtt_address
+from farmiq.plumbing.messaging.mqtt_address import address, login_url
 
 
 @pytest.mark.parametrize(

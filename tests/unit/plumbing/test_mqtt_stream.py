@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.plumbing import mqtt_stream
-from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
+from farmiq.plumbing.messaging import mqtt_stream
+from farmiq.plumbing.messaging.mqtt_stream import MalformedPacketError, Message, Stream
 
 ALL = {"max_messages": 10**9, "max_bytes": 10**9}
 PINGRESP, SUBACK, PUBACK = b"\xd0\x00", b"\x90\x03\x00\x01\x01", b"\x40\x02\x00\x07"

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.plumbing import nats, stream
+from farmiq.plumbing.messaging import nats, stream
 
 
 class Wire:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from farmiq.plumbing.nats_jwt import Key, claims
+from farmiq.plumbing.broker.nats_jwt import Key, claims
 
 PUBLIC_KEY = "ACNM7RSNBEOSNWGBKMD6TMIHFWSCKWNQPB3AVGU45KVWZ34YUTCMNN5Z"
 

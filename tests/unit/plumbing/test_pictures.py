@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from farmiq.plumbing import pictures
-from farmiq.plumbing.pictures import UnreadableError
+from farmiq.plumbing.images import pictures
+from farmiq.plumbing.images.pictures import UnreadableError
 
 FORMS = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
 SECRET = b"52.5200 north"

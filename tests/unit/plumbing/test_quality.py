@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
 from farmiq.lab.simulate import pictures as simulated
-from farmiq.plumbing import pictures, quality
+from farmiq.plumbing.images import pictures, quality
 
 AT = datetime(2026, 3, 10, 8, tzinfo=UTC)
 SHARP = [

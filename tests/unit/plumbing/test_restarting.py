@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from farmiq.plumbing import log, run
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.runtime import run
 
 AT_ONCE = Backoff(base_s=0.0)
 

@@ -10,7 +10,8 @@ import pytest
 
 PROGRAM = """
 import asyncio, sys
-from farmiq.plumbing import log, run
+from farmiq.plumbing import log
+from farmiq.plumbing.runtime import run
 
 log.configure("info")
 

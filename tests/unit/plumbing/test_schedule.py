@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.plumbing import schedule
-from farmiq.plumbing.schedule import Daily, Job, due_at
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Daily, Job, due_at
 
 UTC_ZONE = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -10,8 +10,8 @@ from farmiq.device.uplink.uploads import POLICY as DEVICE
 from farmiq.device.uplink.uploads import retry_delay_s
 from farmiq.edge.media.cloud_upload import IMAGE_RETRY, MAX_DELAY_S, outage_retry
 from farmiq.edge.media.cloud_upload import POLICY as EDGE
-from farmiq.plumbing import upload_rules
-from farmiq.plumbing.upload_rules import (
+from farmiq.plumbing.storage import upload_rules
+from farmiq.plumbing.storage.upload_rules import (
     Policy,
     Presigning,
     Putting,

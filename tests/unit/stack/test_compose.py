@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from farmiq import config
 from farmiq.lab.stack import ENGINES, broker, engine, engines
 from farmiq.lab.stack.broker import Broker
-from farmiq.plumbing import nats_jwt
+from farmiq.plumbing.broker import nats_jwt
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[

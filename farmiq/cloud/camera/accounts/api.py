@@ -35,9 +35,10 @@ from farmiq.cloud.camera.accounts.kinds import (
 from farmiq.cloud.camera.accounts.people import Caller, People, with_retries
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.cloud.identity import sign_in
-from farmiq.plumbing import db, http, pictures
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import pictures
+from farmiq.plumbing.images.gallery import Gallery
 
 ROOT = "/api/v1/camera"
 MAX_BYTES = 16 * 1024

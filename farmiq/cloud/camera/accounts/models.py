@@ -11,7 +11,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At
 from farmiq.cloud.completeness import Band
-from farmiq.plumbing.quality import Grade
+from farmiq.plumbing.images.quality import Grade
 
 # --- bodies
 

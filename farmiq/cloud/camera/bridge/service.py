@@ -25,7 +25,8 @@ from farmiq.cloud.camera.bridge import events
 from farmiq.cloud.camera.bridge.events import Wake
 from farmiq.config import CloudSettings
 from farmiq.messages.text import storable
-from farmiq.plumbing import db, http, http_client, log, schedule, tokens
+from farmiq.plumbing import db, http, http_client, log, tokens
+from farmiq.plumbing.runtime import schedule
 
 NAME = "cloud-camera-bridge"
 ROUTE = "/api/v1/ingestion/batch"

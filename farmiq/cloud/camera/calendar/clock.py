@@ -3,15 +3,16 @@
 A clock that jumps ahead while the calendar runs is corrected in the database (fn_calendar_now)
 until it is back, edges agree with it, or it has run steadily for a day. After a start a wrong clock
 looks like a cloud that was off: days open by it, since a day that opened early is removed again,
-and none is locked before the clock is believed (farmiq.plumbing.clock).
+and none is locked before the clock is believed (farmiq.plumbing.runtime.clock).
 """
 
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from farmiq.plumbing import clock, db, log
-from farmiq.plumbing.clock import AgeGuard, Do, Steadiness
+from farmiq.plumbing import db, log
+from farmiq.plumbing.runtime import clock
+from farmiq.plumbing.runtime.clock import AgeGuard, Do, Steadiness
 
 NAME = "calendar.clock"
 # A check of another replica, or before a restart, counts for so long.

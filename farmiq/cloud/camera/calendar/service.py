@@ -20,9 +20,10 @@ from farmiq import crash
 from farmiq.cloud.camera.calendar import zones
 from farmiq.cloud.camera.calendar.clock import CalendarClock
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http, log, schedule
-from farmiq.plumbing.clock import Do
-from farmiq.plumbing.schedule import Daily, Job
+from farmiq.plumbing import db, http, log
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.clock import Do
+from farmiq.plumbing.runtime.schedule import Daily, Job
 
 NAME = "cloud-camera-calendar"
 NIGHT = time(3, 0)

@@ -36,10 +36,12 @@ from farmiq.cloud.camera.gateway.chunks import (
 from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
 from farmiq.cloud.camera.waking import Waking
-from farmiq.plumbing import db, log, objects, stream
+from farmiq.plumbing import db, log
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.nats import NatsError
+from farmiq.plumbing.messaging import stream
+from farmiq.plumbing.messaging.nats import NatsError
+from farmiq.plumbing.storage import objects
 
 NAME = "cloud-camera-gateway"
 # Of one transaction.

@@ -28,9 +28,10 @@ from farmiq.cloud.camera.gateway.wire import (
     RawMessage,
     RejectedMessageError,
 )
-from farmiq.plumbing import cursor, db
-from farmiq.plumbing.cursor import CursorMovedError, Lane
-from farmiq.plumbing.stream import Position
+from farmiq.plumbing import db
+from farmiq.plumbing.messaging import cursor
+from farmiq.plumbing.messaging.cursor import CursorMovedError, Lane
+from farmiq.plumbing.messaging.stream import Position
 
 # Errors of fn_wake_ingestion_handler about the camera, not about the data.
 _NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"

@@ -12,15 +12,17 @@ from farmiq.cloud.camera import registry
 from farmiq.cloud.camera.gateway import commands, dialects, logins
 from farmiq.cloud.camera.gateway.answers import LogPosition
 from farmiq.config import CloudSettings
-from farmiq.plumbing import broker_log, broker_store, db, flood, http, log, nats, stream
-from farmiq.plumbing.broker_callout import Callout
-from farmiq.plumbing.broker_load import Guard, Load
-from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.broker_users import Users
-from farmiq.plumbing.clock import NO_AGE_DAYS, AgeGuard
-from farmiq.plumbing.flood import Flow, Pause
-from farmiq.plumbing.follow import Follower
-from farmiq.plumbing.schedule import Job
+from farmiq.plumbing import db, http, log
+from farmiq.plumbing.broker import broker_log, broker_store, flood
+from farmiq.plumbing.broker.broker_callout import Callout
+from farmiq.plumbing.broker.broker_load import Guard, Load
+from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker.broker_users import Users
+from farmiq.plumbing.broker.flood import Flow, Pause
+from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.messaging import nats, stream
+from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-camera-gateway"
 MAX_COMMANDS = 100

@@ -12,10 +12,12 @@ from farmiq import nats_users
 from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import broker_callout, db, mqtt, nats_jwt
-from farmiq.plumbing.broker_callout import Callout
-from farmiq.plumbing.broker_store import Bounds, LogStream
-from farmiq.plumbing.broker_users import Users
+from farmiq.plumbing import db
+from farmiq.plumbing.broker import broker_callout, nats_jwt
+from farmiq.plumbing.broker.broker_callout import Callout
+from farmiq.plumbing.broker.broker_store import Bounds, LogStream
+from farmiq.plumbing.broker.broker_users import Users
+from farmiq.plumbing.messaging import mqtt
 
 # The broker's log may report a pause so late.
 LOG_LATE_S = 10.0

@@ -29,14 +29,17 @@ from farmiq.cloud.camera.gateway.wire import RawMessage
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
-from farmiq.plumbing import db, http, lease, log, mqtt, nats, objects, schedule, stream
+from farmiq.plumbing import db, http, log
 from farmiq.plumbing.attempts import Attempts
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.broker_load import Load
-from farmiq.plumbing.broker_store import Store
-from farmiq.plumbing.cursor import CursorMovedError, Cursors, Lane
-from farmiq.plumbing.schedule import Job
-from farmiq.plumbing.stream import Message, Reader
+from farmiq.plumbing.broker.broker_load import Load
+from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.messaging import mqtt, nats, stream
+from farmiq.plumbing.messaging.cursor import CursorMovedError, Cursors, Lane
+from farmiq.plumbing.messaging.stream import Message, Reader
+from farmiq.plumbing.runtime import lease, schedule
+from farmiq.plumbing.runtime.schedule import Job
+from farmiq.plumbing.storage import objects
 
 NAME = "cloud-camera-gateway"
 

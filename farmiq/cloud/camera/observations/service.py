@@ -18,9 +18,12 @@ from psycopg.rows import class_row
 
 from farmiq import crash
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, decoding, gallery, http, log, objects, pictures, schedule
-from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
-from farmiq.plumbing.quality import Measures, Quality
+from farmiq.plumbing import db, http, log
+from farmiq.plumbing.images import decoding, gallery, pictures
+from farmiq.plumbing.images.decoding import DecodeError, DecoderGoneError
+from farmiq.plumbing.images.quality import Measures, Quality
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.storage import objects
 
 NAME = "cloud-camera-observations"
 # An image that ended the process or the decoder that often is not assessed again.

@@ -14,8 +14,9 @@ import pytest
 from farmiq.cloud.camera.accounts.api import ROOT, Api
 from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_sign_in
 from farmiq.cloud.identity.sign_in import SignIns
-from farmiq.plumbing import db, http, objects
-from farmiq.plumbing.gallery import Gallery
+from farmiq.plumbing import db, http
+from farmiq.plumbing.images.gallery import Gallery
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.support.camera_days import Days
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.plumbing import pictures
+from farmiq.plumbing.images import pictures
 from tests.integration.cloud.camera.conftest import Accounts
 
 DAY = date(2025, 1, 15)

@@ -15,7 +15,8 @@ import pytest
 from farmiq.cloud.camera.gateway import service
 from farmiq.config import CloudSettings
 from farmiq.lab import stack
-from farmiq.plumbing import http, objects
+from farmiq.plumbing import http
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.cloud.camera_gateway.firmware import Camera, switched_on
 from tests.sql.camera.farm import Farm

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Literal
 from uuid import UUID
 
-from farmiq.plumbing import mqtt
+from farmiq.plumbing.messaging import mqtt
 
 Encoding = Literal["array", "base64", "binary"]
 

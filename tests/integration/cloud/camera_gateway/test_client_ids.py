@@ -7,8 +7,9 @@ import pytest
 
 from farmiq.cloud.camera import registration
 from farmiq.lab import stack
-from farmiq.plumbing import db, mqtt
+from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site
 from tests.support.until import until
 

@@ -9,7 +9,9 @@ import pytest
 
 from farmiq.cloud.camera.gateway import logins, service
 from farmiq.lab import stack
-from farmiq.plumbing import db, lease, mqtt, nats, stream
+from farmiq.plumbing import db
+from farmiq.plumbing.messaging import mqtt, nats, stream
+from farmiq.plumbing.runtime import lease
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.support.until import until

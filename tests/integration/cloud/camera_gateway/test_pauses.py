@@ -9,7 +9,9 @@ import psycopg
 
 from farmiq.cloud.camera import registration
 from farmiq.cloud.camera.gateway import jobs
-from farmiq.plumbing import db, flood, mqtt
+from farmiq.plumbing import db
+from farmiq.plumbing.broker import flood
+from farmiq.plumbing.messaging import mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture, switched_on
 from tests.support.until import until

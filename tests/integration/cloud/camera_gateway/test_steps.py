@@ -12,7 +12,9 @@ import pytest
 from farmiq.cloud.camera.gateway import handlers, jobs, wire
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.plumbing import db, objects, stream
+from farmiq.plumbing import db
+from farmiq.plumbing.messaging import stream
+from farmiq.plumbing.storage import objects
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 

@@ -22,7 +22,8 @@ from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
 from farmiq.messages import topics
 from farmiq.messages.topics import Place, SessionTopic
-from farmiq.plumbing import db, http, ids, objects, tokens
+from farmiq.plumbing import db, http, ids, tokens
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.support import devices
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud.identity.accounts import add_company
-from farmiq.plumbing import objects
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 from tests.integration.edge.sync.owed import force

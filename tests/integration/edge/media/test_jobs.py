@@ -8,7 +8,7 @@ import pytest
 
 from farmiq.edge.media import jobs, store
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.gallery import small_key
+from farmiq.plumbing.images.gallery import small_key
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 

@@ -20,8 +20,9 @@ from farmiq.device.uplink import uploads
 from farmiq.edge.media import upload
 from farmiq.messages.media import UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import ids, log, objects
+from farmiq.plumbing import ids, log
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.storage import objects
 from tests.integration.device import barn
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
 from tests.support import devices

@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 
 from farmiq.edge.media.checker import ImageChecker
-from farmiq.plumbing import ids, objects
+from farmiq.plumbing import ids
+from farmiq.plumbing.storage import objects
 from tests.integration.edge.media.conftest import Edge, jpeg, picture, served
 
 

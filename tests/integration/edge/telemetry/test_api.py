@@ -19,7 +19,8 @@ from farmiq.edge.telemetry import api, queries
 from farmiq.edge.telemetry import service as telemetry
 from farmiq.edge.telemetry.queries import TelemetryBucket, TelemetryReading
 from farmiq.lab import stack
-from farmiq.plumbing import db, http, ids, mqtt
+from farmiq.plumbing import db, http, ids
+from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, keep_at, rows
 from tests.integration.edge.telemetry.test_rollups import recompute_all as remake_all

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from farmiq.cloud.camera.gateway import jobs
-from farmiq.plumbing import broker_log
-from farmiq.plumbing.follow import Follower
+from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker.follow import Follower
 
 LINE = (
     '[1] 2026/11/15 12:51:03.252939 [ERR] 10.0.0.{}:48631 - mid:40 - "cam" - '

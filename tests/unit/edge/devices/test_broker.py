@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.plumbing import broker_users as broker
-from farmiq.plumbing import follow
-from farmiq.plumbing.follow import Follower
+from farmiq.plumbing.broker import broker_users as broker
+from farmiq.plumbing.broker import follow
+from farmiq.plumbing.broker.follow import Follower
 
 
 def test_only_a_running_broker_is_ever_signalled(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
-from farmiq.plumbing import amqp_salvage, amqp_stream
+from farmiq.plumbing.bus import amqp_salvage, amqp_stream
 from farmiq.plumbing.tls import Tls
 
 # Before any connection: a message that cannot be decoded must not end the one it comes by.

@@ -23,10 +23,11 @@ from urllib.parse import unquote, urlsplit
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from farmiq.plumbing import log, mqtt_stream
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.mqtt_address import address
-from farmiq.plumbing.mqtt_stream import MalformedPacketError, Message, Stream
+from farmiq.plumbing.messaging import mqtt_stream
+from farmiq.plumbing.messaging.mqtt_address import address
+from farmiq.plumbing.messaging.mqtt_stream import MalformedPacketError, Message, Stream
 from farmiq.plumbing.tls import Tls
 
 __all__ = ["Client", "DisconnectedError", "Message", "Will", "address", "connected", "end_session"]

@@ -23,9 +23,11 @@ import msgspec
 
 from farmiq import nats_users
 from farmiq.nats_users import Account
-from farmiq.plumbing import broker_load, broker_log, db, log, nats, nats_jwt
+from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker_log import LOGIN
+from farmiq.plumbing.broker import broker_load, broker_log, nats_jwt
+from farmiq.plumbing.broker.broker_log import LOGIN
+from farmiq.plumbing.messaging import nats
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from farmiq.plumbing import nats, stream
+from farmiq.plumbing.messaging import nats, stream
 
 QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
 # A retained message on any other topic meets this stream, which takes none: the broker delivers

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-MODULE = "farmiq.plumbing.decoding_worker"
+MODULE = "farmiq.plumbing.images.decoding_worker"
 # A process that got no picture for so long ends; its memory is more than starting it costs.
 IDLE_S = 30.0
 # Far beyond the limit of computing time: a machine may be busy, or the worker may hang.
@@ -32,7 +32,7 @@ WALL_S = 120.0
 GONE_S = 5.0
 # More than any answer: a picture is at most 10 MiB, and none is made larger.
 MAX_BYTES = 32 * 2**20
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 class DecodeError(Exception):

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 import httpx2
 
-from farmiq.plumbing import http_client, ids, log, upload_rules
+from farmiq.plumbing import http_client, ids, log
 from farmiq.plumbing.retry import retry_after_s
-from farmiq.plumbing.upload_rules import (
+from farmiq.plumbing.storage import upload_rules
+from farmiq.plumbing.storage.upload_rules import (
     Outcome,
     Policy,
     Presigning,

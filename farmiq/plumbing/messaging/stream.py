@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from farmiq.plumbing import log, nats
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.nats import NatsError
+from farmiq.plumbing.messaging import nats
+from farmiq.plumbing.messaging.nats import NatsError
 from farmiq.plumbing.tls import Tls
 
 # One request for messages: at most so many, so many bytes, and so long.

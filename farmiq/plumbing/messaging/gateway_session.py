@@ -7,8 +7,9 @@ the gateway first runs and told to nobody; both replicas find it in the site's d
 import secrets
 from collections.abc import Awaitable, Callable
 
-from farmiq.plumbing import db, mqtt
+from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.messaging import mqtt
 
 
 async def client_id(pool: db.Pool, *, name: str, given: str | None) -> str:

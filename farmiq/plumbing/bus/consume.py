@@ -20,11 +20,12 @@ import prometheus_client
 from aio_pika.abc import AbstractConnection
 
 from farmiq import crash
-from farmiq.plumbing import amqp, amqp_salvage, log
-from farmiq.plumbing import delivery as deliveries
-from farmiq.plumbing.amqp import Topology
+from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.delivery import Delivery, Properties
+from farmiq.plumbing.bus import amqp, amqp_salvage
+from farmiq.plumbing.bus import delivery as deliveries
+from farmiq.plumbing.bus.amqp import Topology
+from farmiq.plumbing.bus.delivery import Delivery, Properties
 from farmiq.plumbing.tls import Tls
 
 # A broker takes back messages that are held for half an hour, and counts that as a delivery.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from farmiq.plumbing import db
-from farmiq.plumbing.stream import Info, Position, Reader, Start
+from farmiq.plumbing.messaging.stream import Info, Position, Reader, Start
 
 # A log that is so full holds nothing that is stored.
 CROWDED_SHARE = 0.5

@@ -10,8 +10,8 @@ from typing import Literal
 
 from PIL import Image, ImageFilter, ImageStat
 
-from farmiq.plumbing import pictures
-from farmiq.plumbing.pictures import Picture, UnreadableError
+from farmiq.plumbing.images import pictures
+from farmiq.plumbing.images.pictures import Picture, UnreadableError
 
 Grade = Literal["ok", "blurred", "dark", "bright", "unreadable", "missing"]
 

@@ -1,6 +1,6 @@
 """The process that decodes pictures for others, within the limits that come with each of them.
 
-It runs as `python -m farmiq.plumbing.decoding_worker FD`; see decoding.py, which starts it.
+It runs as `python -m farmiq.plumbing.images.decoding_worker FD`; see decoding.py, which starts it.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from PIL import Image, WebPImagePlugin  # noqa: F401 - loads its codec
 
-from farmiq.plumbing import pictures, quality
-from farmiq.plumbing.decoding import IDLE_S, Answer, Request
-from farmiq.plumbing.pictures import UnreadableError
+from farmiq.plumbing.images import pictures, quality
+from farmiq.plumbing.images.decoding import IDLE_S, Answer, Request
+from farmiq.plumbing.images.pictures import UnreadableError
 
 Made = tuple[dict[str, Any], bytes]
 

@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 
 from farmiq.plumbing import log
-from farmiq.plumbing.flood import Flow
+from farmiq.plumbing.broker.flood import Flow
 
 PAGE = 1024
 # Of connections that are over, last first: mostly few, at most what the broker remembers.

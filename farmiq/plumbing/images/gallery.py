@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from farmiq.plumbing import decoding, objects, pictures
-from farmiq.plumbing.decoding import DecodeError, DecoderGoneError
 from farmiq.plumbing.http import JSON, HttpError
+from farmiq.plumbing.images import decoding, pictures
+from farmiq.plumbing.images.decoding import DecodeError, DecoderGoneError
+from farmiq.plumbing.storage import objects
 
 # Each takes the picture's bytes.
 AT_ONCE = 3

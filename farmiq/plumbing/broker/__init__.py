@@ -1,0 +1,1 @@
+"""The broker of devices: who may connect, what it may store, who sends too much."""

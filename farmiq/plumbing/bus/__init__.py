@@ -1,0 +1,1 @@
+"""RabbitMQ: topology, confirmed publishing, consuming in batches with retries."""

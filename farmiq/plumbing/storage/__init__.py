@@ -1,0 +1,1 @@
+"""Object storage, and uploads to it over a link that breaks."""
