@@ -110,6 +110,25 @@ SEED = {
     "memberships": "",
     "user_actions": "",
     "sign_ins": "",
+    "farms": """
+        insert into farms (tenant_id, farm_id, name, timezone)
+        values (%(tenant)s, 'f', 'Farm', 'Asia/Bangkok')""",
+    "barns": """
+        insert into barns (tenant_id, farm_id, barn_id, name) values (%(tenant)s, 'f', 'b', 'Barn')
+        """,
+    "batches": """
+        insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count,
+          placed_on)
+        values (%(tenant)s, 'x', 'f', 'b', 'broiler', 10, '2026-05-01')""",
+    "feed_products": """
+        insert into feed_products (tenant_id, feed_product_id, name)
+        values (%(tenant)s, 'starter', 'Starter')""",
+    "metrics": """
+        insert into metrics (tenant_id, metric_type, label, unit)
+        values (%(tenant)s, 'temperature', 'Temperature', 'C')""",
+    "breed_standards": """
+        insert into breed_standards (tenant_id, species, breed, sex, age_days, weight_kg, source)
+        values (%(tenant)s, 'broiler', 'example', 'mixed', 7, 0.2, 'an example')""",
     "ingestion_dedupe": """
         insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
         values (%(tenant)s, %(id)s, 'telemetry.ingested', 'x', 'b')""",

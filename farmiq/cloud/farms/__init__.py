@@ -1,0 +1,1 @@
+"""Master data: farms, barns, batches, feed products, metrics and breed standards."""
