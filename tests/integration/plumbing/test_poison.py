@@ -8,7 +8,7 @@ import pamqp.frame
 import pytest
 
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.bus import amqp, amqp_salvage, consume
+from farmiq.plumbing.bus import amqp, amqp_reader, consume
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.consume import Rejection
 from farmiq.plumbing.bus.delivery import Properties
@@ -143,7 +143,7 @@ async def test_a_routing_key_that_is_not_utf8_stops_nobody(
 async def test_after_a_connection_died_only_what_kills_it_is_counted(
     vhost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second defence, for what nobody has thought of: the salvage is switched off here."""
+    """The second defence, for what nobody has thought of: nothing is left out here."""
     monkeypatch.setattr(amqp, "DELIVERY_LIMIT", 4)
     monkeypatch.setattr(consume, "Backoff", partial(Backoff, base_s=0.0))
     batches: list[list[bytes]] = []
@@ -152,7 +152,7 @@ async def test_after_a_connection_died_only_what_kills_it_is_counted(
     poison = (b"poison", Raw(UNREADABLE["message_id"]))
     await put(vhost, *around[:5], poison, *around[5:])
     with monkeypatch.context() as patch:
-        patch.setattr(pamqp.frame, "unmarshal", amqp_salvage._strictly)
+        patch.setattr(amqp_reader, "readable", lambda frame: frame)
         async with consuming(vhost, taking(batches)):
             await until(lambda: dead(vhost, 1), within_s=120)
             await until(lambda: {each for batch in batches for each in batch} >= healthy)
