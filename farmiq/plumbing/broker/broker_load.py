@@ -14,7 +14,7 @@ import httpx2
 import msgspec
 
 from farmiq.plumbing import log
-from farmiq.plumbing.attempts import Attempts
+from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.broker.flood import Flow
 
 PAGE = 1024

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from farmiq.plumbing.attempts import Attempts
+from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.messaging import nats, stream
 
 QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"

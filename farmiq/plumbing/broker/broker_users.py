@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from farmiq.plumbing import db, log
-from farmiq.plumbing.attempts import Attempts
+from farmiq.plumbing.backoff import Attempts
 
 # The program that a pid must run before it gets a signal: a pid file may be from before a reboot.
 BROKERS = ("nats-server", "mosquitto")
