@@ -42,7 +42,7 @@ def read(properties: bytes, *, body_size: int = 7) -> header.ContentHeader:
     st.sets(st.sampled_from(TEXTS)),
     st.booleans(),
 )
-def test_one_bad_value_hides_no_other(
+def test_unreadable_property_leaves_the_others_readable(
     texts: dict[str, str],
     headers: dict[str, Any],
     bad: set[str],
@@ -77,7 +77,7 @@ def test_one_bad_value_hides_no_other(
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
-def test_whatever_comes_is_read_or_refused_as_the_library_refuses(raw: bytes, kind: int) -> None:
+def test_random_frame_is_read_or_rejected_as_the_library_does(raw: bytes, kind: int) -> None:
     for data in (raw, framed(raw, kind=kind), framed(b"\0\x3c\0\0" + bytes(8) + raw)):
         try:
             pamqp.frame.unmarshal(amqp_reader.readable(data))
@@ -85,7 +85,7 @@ def test_whatever_comes_is_read_or_refused_as_the_library_refuses(raw: bytes, ki
             continue
 
 
-def test_behind_a_value_of_unknown_kind_the_rest_of_the_table_is_lost_and_nothing_else() -> None:
+def test_header_of_unknown_kind_loses_the_rest_of_its_table_only() -> None:
     table = b"\x01at\x01" + b"\x01b?1234" + b"\x01ct\x01"
     flags = Properties.flags["headers"] | Properties.flags["message_id"]
     raw = struct.pack(">HI", flags, len(table)) + table + b"\x02id"
@@ -94,7 +94,7 @@ def test_behind_a_value_of_unknown_kind_the_rest_of_the_table_is_lost_and_nothin
     assert found.properties.message_id == "id"
 
 
-def test_what_is_not_a_message_is_refused_as_ever() -> None:
+def test_frame_that_is_no_message_is_rejected_as_the_library_does() -> None:
     with pytest.raises(exceptions.UnmarshalingException):
         amqp_reader.readable(framed(struct.pack(">I", 0x7FFF7FFF), kind=1))
 
