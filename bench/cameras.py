@@ -24,7 +24,7 @@ from bench.results import Result
 from farmiq import config
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.lab import stack
-from farmiq.lab.simulate import camera_account, camera_faults, camera_sites, camera_wire, fleet
+from farmiq.lab.simulate import camera_account, camera_faults, camera_wire, fleet
 from farmiq.lab.simulate.camera import Firmware
 from farmiq.lab.simulate.camera_account import Cloud
 from farmiq.lab.simulate.camera_faults import Faults
@@ -303,7 +303,7 @@ def _cameras(
     faults = Faults(loss=plan.loss, seed=seed)
     kits = camera_faults.fleet(count, faults=faults)
     with psycopg.connect(engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
-        camera_sites.register(connection, kits, tenant_id=TENANT)
+        camera_account.register(connection, kits, tenant_id=TENANT)
     folder.mkdir(parents=True)
     with contextlib.closing(Journal(folder / "captures.jsonl")) as journal:
         yield fleet.cameras(

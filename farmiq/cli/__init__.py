@@ -343,7 +343,7 @@ def simulate(
     devices = farm.farm(tenant, barns=barns, steady=steady)
     given = logins or (None if "@" in url else environment.get("FARMIQ_DEVICES_LOGINS_FILE"))
     summary = asyncio.run(
-        runner.run(
+        runner.run_sensors(
             devices,
             url,
             journal,
@@ -351,7 +351,7 @@ def simulate(
             day_s=day,
             seconds=seconds,
             say=terminal.progress(quiet=as_json),
-            logins=runner.read_logins(Path(given), devices) if given else None,
+            logins=runner.read_sensor_logins(Path(given), devices) if given else None,
         )
     )
     terminal.print_json(summary) if as_json else typer.echo(

@@ -101,7 +101,7 @@ def cameras(
     `farmiq simulate check-cameras --dir fleet`. Exit code 3: images still wait on the cards;
     1: an image was acknowledged that could not be read back.
     """
-    from farmiq.lab.simulate import camera_faults, camera_wire, fleet_runner
+    from farmiq.lab.simulate import camera_faults, camera_wire, runner
     from farmiq.lab.simulate.camera import Firmware
     from farmiq.lab.simulate.fleet import Timing
     from farmiq.plumbing import log
@@ -122,12 +122,12 @@ def cameras(
         dialects=_chosen(dialect, "both", camera_wire.DIALECTS),
         encodings=_chosen(encoding, "all", camera_wire.ENCODINGS),
     )
-    known = fleet_runner.read_logins(logins) if logins else None
+    known = runner.read_camera_logins(logins) if logins else None
     if register is not None:
         _register(environment, kits, register, schedule, as_json=as_json)
     if register is not None and known is None and "@" not in url:
         known = _log_in(environment, kits, register, folder)
-    plan = fleet_runner.Plan(
+    plan = runner.Plan(
         faults=faults,
         timing=Timing(every_s=every or None, qos=qos),
         firmware=Firmware(volunteers=not strict),
@@ -136,7 +136,7 @@ def cameras(
         spread_s=spread,
     )
     summary = asyncio.run(
-        fleet_runner.run(
+        runner.run_cameras(
             kits,
             url,
             folder,
@@ -201,12 +201,12 @@ def _register(
 ) -> None:
     import psycopg
 
-    from farmiq.lab.simulate import camera_sites
+    from farmiq.lab.simulate import camera_account
 
     with psycopg.connect(terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")) as connection:
         try:
-            new = camera_sites.register(
-                connection, kits, tenant_id=tenant, schedules=schedules or camera_sites.SCHEDULES
+            new = camera_account.register(
+                connection, kits, tenant_id=tenant, schedules=schedules or camera_account.SCHEDULES
             )
         except ValueError as error:
             terminal.fail(str(error))

@@ -37,7 +37,7 @@ def stations(
     FARMIQ_DEVICES_MQTT_URL and to the edge at FARMIQ_EDGE_HTTP_PORT (the running demo's). Exit
     code 3: some events or pictures still wait in the buffers.
     """
-    from farmiq.lab.simulate import station_runner
+    from farmiq.lab.simulate import runner
     from farmiq.lab.simulate.stations import Habits
     from farmiq.plumbing import log
 
@@ -46,11 +46,11 @@ def stations(
     url = terminal.needed(environment, "FARMIQ_DEVICES_MQTT_URL")
     port = terminal.needed(environment, "FARMIQ_EDGE_HTTP_PORT")
     file = logins or Path(terminal.needed(environment, "FARMIQ_DEVICES_LOGINS_FILE"))
-    posts = station_runner.read_posts(file, mqtt_url=url, edge_url=f"http://127.0.0.1:{port}")
+    posts = runner.read_posts(file, mqtt_url=url, edge_url=f"http://127.0.0.1:{port}")
     if not posts:
         terminal.fail(f"no device in {file} has a station_id and a token: register one first")
     summary = asyncio.run(
-        station_runner.run(
+        runner.run_stations(
             posts,
             folder or terminal.state_dir() / "stations",
             habits=Habits(seed=seed, gap_s=gap, stands_s=stands, day_s=day),

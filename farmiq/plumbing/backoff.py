@@ -1,9 +1,13 @@
-"""Waits between attempts, longer after each failure; see retry.py for the formula."""
+"""Attempts of a loop: the wait before the next one, and whether the last one worked.
+
+retry.py has the formula of the wait.
+"""
 
 import asyncio
 import random
 import time
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from farmiq.plumbing.retry import RetryPolicy
 
@@ -34,6 +38,33 @@ class Backoff:
 
     async def wait(self) -> None:
         await asyncio.sleep(self.next_s())
+
+
+class Attempts:
+    """`with attempts:` is one attempt; `problem` follows from the last one alone (D-197).
+
+    So an attempt that finds nothing to do clears it as well as any other.
+    """
+
+    def __init__(self, what_waits: str, *, problem: str | None = None) -> None:
+        """`what_waits` says in words what an attempt that fails leaves undone."""
+        self._what_waits = what_waits
+        self.problem = problem
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _tb: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.problem = None
+        elif isinstance(error, Exception):  # a cancelled attempt does not count
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            self.problem = f"{self._what_waits}: {why}"
 
 
 def cancelled_so_far() -> int:

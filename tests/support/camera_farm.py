@@ -12,7 +12,7 @@ import psycopg
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.lab import stack
-from farmiq.lab.simulate import camera_account, camera_faults, camera_sites, fleet
+from farmiq.lab.simulate import camera_account, camera_faults, fleet
 from farmiq.lab.simulate.camera import Firmware
 from farmiq.lab.simulate.camera_account import Cloud
 from farmiq.lab.simulate.camera_faults import Faults
@@ -75,7 +75,7 @@ class CameraFarm:
 
     def register(self, kits: list[camera_faults.Kit]) -> None:
         with psycopg.connect(self.farm.cloud_db.admin_url) as connection:
-            camera_sites.register(connection, kits, tenant_id=TENANT)
+            camera_account.register(connection, kits, tenant_id=TENANT)
 
     @contextlib.asynccontextmanager
     async def cameras(

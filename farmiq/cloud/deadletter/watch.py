@@ -7,8 +7,7 @@ import prometheus_client
 from farmiq.cloud import bus, topology
 from farmiq.config import CloudSettings
 from farmiq.plumbing import log
-from farmiq.plumbing.attempts import Attempts
-from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.bus import amqp
 
 EVERY_S = 15.0

@@ -30,7 +30,6 @@ from farmiq.plumbing.broker import broker_log
 from farmiq.plumbing.broker.broker_callout import Callout
 from farmiq.plumbing.broker.broker_load import Guard, Load
 from farmiq.plumbing.broker.broker_store import Store
-from farmiq.plumbing.broker.broker_users import Users
 from farmiq.plumbing.broker.flood import Flow
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import mqtt
@@ -99,7 +98,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
                 pid_file=settings.broker_pid_file,
             )
             server.ready("devices.users", lambda: users.problem)
-            jobs.append(schedule.Job("devices.users", 0.5, partial(_write_users, users)))
+            jobs.append(schedule.Job("devices.users", 0.5, users.refresh))
         streams = broker_streams.store(settings, web)
         callout = device_broker.callout(pool, settings, web)
         if callout is not None:
@@ -304,14 +303,6 @@ async def _raise_alerts(
         async with db.transaction(pool) as tx:
             await alerts.raise_all(tx, raised)
     return {"refusals": len(rejections), "skipped": skipped}
-
-
-async def _write_users(users: Users) -> dict[str, object]:
-    before = users.problem
-    result = await users.refresh()
-    if users.problem is not None and users.problem != before:
-        log.get(NAME).error("devices.users_not_kept", error=users.problem)
-    return {} if "problem" in result else result
 
 
 def _count_states(states: list[rules.State]) -> None:

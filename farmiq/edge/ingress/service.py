@@ -32,8 +32,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.nats_users import subject
 from farmiq.plumbing import db, http, log
-from farmiq.plumbing.attempts import Attempts
-from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.messaging import gateway_session, mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import Cursors
 from farmiq.plumbing.messaging.gateway_session import SessionWatch

@@ -1,11 +1,11 @@
-"""The cloud's side of a fleet's account: rows of the database, bytes of the store.
+"""The cloud's side of a simulated fleet: it is registered, and what came of it is read.
 
 captures.compare <-- Stored <-- device_images, device_wake_payloads, site_device_sessions, S3
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +15,10 @@ import psycopg
 
 from farmiq.lab.simulate import captures
 from farmiq.lab.simulate.camera import Image
+from farmiq.lab.simulate.camera_faults import ZONES, Kit
 from farmiq.lab.simulate.captures import Account, Entry, Stored
 from farmiq.lab.simulate.check import Findings
+from farmiq.plumbing import ids
 from farmiq.plumbing.storage import objects
 from farmiq.plumbing.storage.objects import Bucket
 
@@ -41,6 +43,26 @@ MISCOUNTED = """
       is distinct from (c.completed, c.failed, c.extra)
 """
 AGAIN_S = 0.5
+# Every two hours: a day of twelve wakes.
+SCHEDULES = ("0 */2 * * *",)
+
+_PROGRAM = """
+    insert into pilot_programs (program_id, company_id, program_name, program_type)
+    values (%s, %s, %s, %s) on conflict (company_id, lower(program_name)) do nothing
+"""
+_SITE = """
+    insert into sites (site_id, company_id, program_id, site_name, timezone)
+    select %s, company_id, program_id, %s, %s from pilot_programs
+    where company_id = %s and program_name = %s
+    on conflict (company_id, lower(site_name)) do nothing
+"""
+_CAMERA = """
+    insert into devices (device_id, company_id, site_id, mac, device_name, dialect,
+      wake_schedule_cron, firmware)
+    select %s, company_id, site_id, %s, %s, %s, %s, 'simulated 1.0' from sites
+    where company_id = %s and site_name = %s
+    on conflict (company_id, mac) where is_active do nothing
+"""
 
 
 def read(journal: Path) -> Account:
@@ -147,3 +169,45 @@ class Cloud:
     def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[object, ...]]:
         with psycopg.connect(self.database_url, connect_timeout=5) as connection:
             return connection.execute(query.encode(), values).fetchall()
+
+
+def register(
+    connection: psycopg.Connection,
+    kits: Iterable[Kit],
+    *,
+    tenant_id: str,
+    schedules: Sequence[str] = SCHEDULES,
+) -> int:
+    """How many cameras are new; those that are known stay as they are. Raises ValueError.
+
+    Schedules take turns. Before a day of theirs opens all of them are there, or it would not expect
+    those that came later.
+    """
+    row = connection.execute(
+        "select company_id from companies where tenant_id = %s", (tenant_id,)
+    ).fetchone()
+    if row is None:
+        raise ValueError(f"no company has the tenant {tenant_id}: `farmiq company add` makes one")
+    company_id = row[0]
+    for number, zone in enumerate(ZONES):
+        kind = ("control", "experimental")[number % 2]
+        program, site = f"Simulated, {kind}", site_name(zone)
+        connection.execute(_PROGRAM, (ids.new(), company_id, program, kind))
+        connection.execute(_SITE, (ids.new(), site, zone, company_id, program))
+    try:
+        return sum(
+            _add(connection, kit, company_id, schedules[kit.number % len(schedules)])
+            for kit in kits
+        )
+    except psycopg.errors.CheckViolation as error:
+        raise ValueError(f"a schedule cannot be one: {', '.join(schedules)}") from error
+
+
+def _add(connection: psycopg.Connection, kit: Kit, company_id: object, schedule: str) -> int:
+    named = f"Camera {kit.mac}"
+    values = (ids.new(), kit.mac, named, kit.speech.dialect, schedule, company_id)
+    return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
+
+
+def site_name(zone: str) -> str:
+    return f"Simulated {zone.rpartition('/')[2].replace('_', ' ')}"

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
 from zoneinfo import ZoneInfo
 
 from farmiq.lab.simulate import camera, camera_faults, camera_wire, pictures
@@ -42,6 +41,7 @@ from farmiq.lab.simulate.captures import Entry
 from farmiq.lab.simulate.journal import Journal
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.messaging.mqtt_address import login_url
 
 CONNECT_S = 30.0
 # How soon it is noticed that the broker went away.
@@ -346,19 +346,15 @@ def cameras(
     drawing = asyncio.Semaphore(MAX_DRAWING)
     return [
         SimulatedCamera(
-            kit, _with_login(url, (logins or {}).get(kit.mac)), folder, journal, faults=faults,
+            kit, _url_of(kit, url, logins or {}), folder, journal, faults=faults,
             timing=timing, firmware=firmware, witness=witness, drawing=drawing,
         )
         for kit in kits
     ]  # fmt: skip
 
 
-def _with_login(url: str, login: tuple[str, str] | None) -> str:
-    if login is None:
-        return url
-    parts, (user, password) = urlsplit(url), login
-    credentials = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
+def _url_of(kit: Kit, url: str, logins: Mapping[str, tuple[str, str]]) -> str:
+    return login_url(*logins[kit.mac], url=url) if kit.mac in logins else url
 
 
 async def simulate(

@@ -10,10 +10,11 @@ import contextlib
 import itertools
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 import msgspec
@@ -27,6 +28,7 @@ from farmiq.messages.ids import broker_user
 from farmiq.plumbing import ids
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.messaging.mqtt_address import login_url
 
 # When its time is over a farm delivers what it has; when it is interrupted it does not linger.
 DRAIN_S = 30.0
@@ -61,10 +63,10 @@ class Sensor:
         await asyncio.sleep(random.random() * self._interval_s)
         for number in itertools.count():
             for metric in self._device.metrics:
-                self._add(metric)
+                self._add(partial(farm.message, self._device, metric, day_s=self._day_s))
             for habit in self._device.habits:
                 if number % habit.every == 0:
-                    self._record(habit)
+                    self._add(partial(farm.happening, self._device, habit))
             await asyncio.sleep(self._interval_s * random.uniform(0.9, 1.1))
 
     async def send(self, url: str) -> None:
@@ -84,33 +86,12 @@ class Sensor:
             group.create_task(self._listen(broker))
             group.create_task(self._say_how_it_is(broker))
 
-    def _record(self, habit: farm.Habit) -> None:
+    def _add(self, make: Callable[..., Sending]) -> None:
         self._seq += 1
-        self._unsent.append(
-            farm.happening(
-                self._device,
-                habit,
-                at=datetime.now(UTC),
-                event_id=ids.new(),
-                seq=self._seq,
-                chance=random.random(),
-            )
+        sending = make(
+            at=datetime.now(UTC), event_id=ids.new(), seq=self._seq, chance=random.random()
         )
-        self._added.set()
-
-    def _add(self, metric: farm.Metric | farm.Level) -> None:
-        self._seq += 1
-        self._unsent.append(
-            farm.message(
-                self._device,
-                metric,
-                at=datetime.now(UTC),
-                event_id=ids.new(),
-                seq=self._seq,
-                chance=random.random(),
-                day_s=self._day_s,
-            )
-        )
+        self._unsent.append(sending)
         self._added.set()
 
     async def _send_in_order(self, broker: mqtt.Client) -> None:
@@ -277,11 +258,7 @@ def _as_device(url: str, device: Device, logins: Logins | None) -> str:
     """The address with the device's own login."""
     if logins is None:
         return url
-    parts = urlsplit(url)
-    place = device.place
-    user, password = logins[place.tenant_id, place.device_id]
-    login = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}"))
+    return login_url(*logins[device.place.tenant_id, device.place.device_id], url=url)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -134,14 +134,8 @@ class Broker:
     reader: User
     writer: User
     log_reader: User
-    # Variables and files by which the registry of devices works on this broker; none: no registry.
-    settings: Mapping[str, str] = field(default_factory=dict)
-    log_variable: str = ""
-    own_users_variable: str = ""
-    monitor_variable: str = ""
-    nats_variable: str = ""
-    callout_variable: str = ""
-    callout_key_variable: str = ""
+    # Of the variables by which our services work on this broker.
+    prefix: str
     # Nobody relies on what this broker has acknowledged, nor on sessions of who is away: it is
     # flushed every so often, and what it knows of subscriptions is kept in memory.
     is_relied_on: bool = True
@@ -209,9 +203,9 @@ class Broker:
             self.writer.variable: f"mqtt://{HOST}:{port}",
             **logins,
             **self._admission(place),
-            self.log_variable: str(place.log),
-            self.monitor_variable: f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
-            self.nats_variable: self._nats_url(place, STORE_USER),
+            f"{self.prefix}LOG_FILE": str(place.log),
+            f"{self.prefix}MONITOR_URL": f"http://{HOST}:{place.ports[f'{self.name}-monitor']}",
+            f"{self.prefix}NATS_URL": self._nats_url(place, STORE_USER),
             self.log_reader.variable: self._nats_url(place, self.log_reader),
         }
 
@@ -223,12 +217,14 @@ class Broker:
         """How our services say who may in."""
         if self._asks(place):
             return {
-                self.callout_variable: self._nats_url(place, CALLOUT),
-                self.callout_key_variable: str(place.folder / KEY_FILE),
+                f"{self.prefix}CALLOUT_URL": self._nats_url(place, CALLOUT),
+                f"{self.prefix}CALLOUT_KEY_FILE": str(place.folder / KEY_FILE),
             }
-        files_ = {name: str(place.folder / file) for name, file in self.settings.items()}
-        own = ",".join(variable(user) for user in self._users(place))
-        return {**files_, self.own_users_variable: own}
+        return {
+            f"{self.prefix}USERS_FILE": str(place.folder / USERS_FILE),
+            f"{self.prefix}PID_FILE": str(place.folder / PID_FILE),
+            f"{self.prefix}OWN_USERS": ",".join(variable(user) for user in self._users(place)),
+        }
 
     def _nats_url(self, place: Place, user: User) -> str:
         port = place.ports[f"{self.name}-nats"]

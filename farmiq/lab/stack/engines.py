@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from farmiq.lab.stack.broker import PID_FILE, USERS_FILE, Broker, User, log_user
+from farmiq.lab.stack.broker import Broker, User, log_user
 from farmiq.lab.stack.engine import Engine, StackError
 from farmiq.lab.stack.postgres import Postgres
 from farmiq.lab.stack.rabbitmq import RabbitMQ
@@ -11,6 +11,7 @@ from farmiq.lab.stack.s3 import SeaweedFS
 LIST: tuple[Engine, ...] = (
     Broker(
         name="mqtt-edge",
+        prefix="FARMIQ_EDGE_BROKER_",
         reader=User(
             name="gateway",
             variable="FARMIQ_EDGE_MQTT_URL",
@@ -30,16 +31,6 @@ LIST: tuple[Engine, ...] = (
             subscribe=("iot.telemetry.>", "iot.event.>", "iot.status.>", "iot.weighvision.>"),
             before=("$MQTT_msgs",),
         ),
-        settings={
-            "FARMIQ_EDGE_BROKER_USERS_FILE": USERS_FILE,
-            "FARMIQ_EDGE_BROKER_PID_FILE": PID_FILE,
-        },
-        log_variable="FARMIQ_EDGE_BROKER_LOG_FILE",
-        own_users_variable="FARMIQ_EDGE_BROKER_OWN_USERS",
-        monitor_variable="FARMIQ_EDGE_BROKER_MONITOR_URL",
-        nats_variable="FARMIQ_EDGE_BROKER_NATS_URL",
-        callout_variable="FARMIQ_EDGE_BROKER_CALLOUT_URL",
-        callout_key_variable="FARMIQ_EDGE_BROKER_CALLOUT_KEY_FILE",
     ),
     Postgres(
         name="postgres-edge",
@@ -51,6 +42,7 @@ LIST: tuple[Engine, ...] = (
     SeaweedFS(),
     Broker(
         name="mqtt-cloud",
+        prefix="FARMIQ_CLOUD_BROKER_",
         # A camera relies on ACK_OK of the gateway alone, and begins each wake with a new session.
         is_relied_on=False,
         reader=User(
@@ -75,16 +67,6 @@ LIST: tuple[Engine, ...] = (
             stream="FARMIQ_CAMERAS",
             publish=("device.*.ack", "device.*.cmd", "ESP32CAM.*.ack", "ESP32CAM.*.cmd"),
         ),
-        settings={
-            "FARMIQ_CLOUD_BROKER_USERS_FILE": USERS_FILE,
-            "FARMIQ_CLOUD_BROKER_PID_FILE": PID_FILE,
-        },
-        log_variable="FARMIQ_CLOUD_BROKER_LOG_FILE",
-        own_users_variable="FARMIQ_CLOUD_BROKER_OWN_USERS",
-        monitor_variable="FARMIQ_CLOUD_BROKER_MONITOR_URL",
-        nats_variable="FARMIQ_CLOUD_BROKER_NATS_URL",
-        callout_variable="FARMIQ_CLOUD_BROKER_CALLOUT_URL",
-        callout_key_variable="FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
     ),
     RabbitMQ(),
     Postgres(

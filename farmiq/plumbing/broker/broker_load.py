@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 
 from farmiq.plumbing import log
+from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.broker.flood import Flow
 
 PAGE = 1024
@@ -80,18 +81,21 @@ class Load:
         self._before: dict[int, Connection] = {}
         # Until when we know who has ended.
         self._ended_at = _EVER
-        self.problem: str | None = None
+        self._attempts = Attempts(f"nobody is held back: {self._url} does not tell who sends")
+
+    @property
+    def problem(self) -> str | None:
+        return self._attempts.problem
 
     async def look(self) -> Sent:
         """What came since the last look; nothing if the broker does not answer."""
         try:
-            # Who ends between the two is in both.
-            server_id, connections = await self.connections()
-            ended = await self._ended(all_of=server_id != self._server_id)
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
-            self.problem = f"nobody is held back: {self._url} does not tell who sends ({error!r})"
+            with self._attempts:
+                # Who ends between the two is in both.
+                server_id, connections = await self.connections()
+                ended = await self._ended(all_of=server_id != self._server_id)
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError):
             return Sent(Counter(), Counter())
-        self.problem = None
         now = {connection.cid: connection for connection in (*connections, *ended)}
         if server_id != self._server_id:
             # Connections that we find when we start sent what they sent over hours.

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
+from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.messaging import nats, stream
 
 QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
@@ -159,20 +160,25 @@ class Store:
     ) -> None:
         self._client, self._nats_url, self._monitor_url = client, nats_url, monitor_url
         self._bounds = bounds
-        self.problem: str | None = "not looked at yet"
+        self._attempts = Attempts(
+            "what the broker may keep is not bounded", problem="not looked at yet"
+        )
         # All streams are as they must be before the first device may send.
         self.is_bounded = asyncio.Event()
         self.use: Use | None = None
 
+    @property
+    def problem(self) -> str | None:
+        return self._attempts.problem
+
     async def look(self) -> dict[str, object]:
         """One look: how full it is, and how many streams had to be bounded (again)."""
         try:
-            self.use = await use(self._client, self._monitor_url)
-            done = await self._bound(self.use.max_bytes)
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError) as error:
-            self.problem = f"what the broker may keep is not bounded: {error!s}"
+            with self._attempts:
+                self.use = await use(self._client, self._monitor_url)
+                done = await self._bound(self.use.max_bytes)
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError):
             return {}
-        self.problem = None
         return {"bounded": len(done)} if done else {}
 
     async def _bound(self, store_bytes: int) -> list[str]:

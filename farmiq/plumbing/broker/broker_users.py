@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from farmiq.plumbing import db
+from farmiq.plumbing import db, log
+from farmiq.plumbing.backoff import Attempts
 
 # The program that a pid must run before it gets a signal: a pid file may be from before a reboot.
 BROKERS = ("nats-server", "mosquitto")
@@ -43,24 +44,33 @@ class Users:
         self._version: Any = None
         self._stamp: tuple[int, int] | None = None
         self._reload_pending = False
-        self.problem: str | None = "the broker's users are not written yet"
+        self._attempts = Attempts(
+            "devices are not admitted as registered",
+            problem="the broker's users are not written yet",
+        )
+
+    @property
+    def problem(self) -> str | None:
+        return self._attempts.problem
 
     async def refresh(self) -> dict[str, object]:
         """One look: write and reload if the registry has changed, or the file."""
-        wrote = 0
+        wrote, before = 0, self.problem
         try:
-            async with db.transaction(self._pool) as tx:
-                version = await self._read_version(tx)
-                if version != self._version or self._stamp != _stamp(self._file):
-                    text, wrote = await self._make(tx)
-                    self._write(text)
-                    self._version = version
-            if self._reload_pending and self._pid_file is not None:
-                reload(self._pid_file)
-        except (OSError, NotReloadedError) as error:
-            self.problem = f"devices are not admitted as registered: {error}"
-            return {"problem": self.problem}
-        self._reload_pending, self.problem = False, None
+            with self._attempts:
+                async with db.transaction(self._pool) as tx:
+                    version = await self._read_version(tx)
+                    if version != self._version or self._stamp != _stamp(self._file):
+                        text, wrote = await self._make(tx)
+                        self._write(text)
+                        self._version = version
+                if self._reload_pending and self._pid_file is not None:
+                    reload(self._pid_file)
+        except (OSError, NotReloadedError):
+            if self.problem != before:
+                log.get("broker").error("broker.users_not_written", error=self.problem)
+            return {}
+        self._reload_pending = False
         return {"users": wrote}
 
     def _write(self, text: str) -> None:

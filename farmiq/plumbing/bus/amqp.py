@@ -15,11 +15,8 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
-from farmiq.plumbing.bus import amqp_salvage, amqp_stream
+from farmiq.plumbing.bus import amqp_reader, amqp_stream
 from farmiq.plumbing.tls import Tls
-
-# Before any connection: a message that cannot be decoded must not end the one it comes by.
-amqp_salvage.install()
 
 CONNECT_TIMEOUT_S = 10.0
 # Below the time that a check of readiness has.
@@ -151,7 +148,10 @@ async def connection(
 ) -> AsyncIterator[AbstractConnection]:
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         opened = await aio_pika.connect(
-            url, ssl_context=_tls_context(url, tls), client_properties={"connection_name": name}
+            url,
+            ssl_context=_tls_context(url, tls),
+            client_properties={"connection_name": name},
+            connection_class=amqp_reader.Connection,
         )
     try:
         yield opened

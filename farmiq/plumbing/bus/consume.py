@@ -22,7 +22,7 @@ from aio_pika.abc import AbstractConnection
 from farmiq import crash
 from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.bus import amqp, amqp_salvage
+from farmiq.plumbing.bus import amqp, amqp_reader
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.amqp import Topology
 from farmiq.plumbing.bus.delivery import Delivery, Properties
@@ -440,9 +440,9 @@ async def _underlay(opened: AbstractConnection, *, confirms: bool) -> aiormq.abc
 
 
 def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
-    header = message.header
-    properties = header.properties
+    properties = message.header.properties
     headers: dict[str, Any] = properties.headers or {}
+    unreadable = headers.pop(amqp_reader.UNREADABLE, ())
     exchange, key = message.exchange or "", message.routing_key or ""
     return Delivery(
         body=message.body,
@@ -452,5 +452,6 @@ def delivered(message: aiormq.abc.DeliveredMessage) -> Delivery:
         redelivered=bool(message.redelivered),
         properties=properties,
         received_at=time.monotonic(),
-        unreadable=header.unreadable if isinstance(header, amqp_salvage.Salvaged) else (),
+        # Whoever sends this header too says of their own message that it is not to be taken.
+        unreadable=tuple(map(str, unreadable)) if isinstance(unreadable, list) else (),
     )

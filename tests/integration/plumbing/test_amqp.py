@@ -92,7 +92,9 @@ async def test_declaring_twice_changes_nothing(engines: dict[str, str], vhost: s
     assert all(one["durable"] for one in (*first["exchanges"], *first["queues"]))
 
 
-async def test_a_message_says_what_it_is(publisher: Publisher, vhost: str) -> None:
+async def test_published_message_carries_its_id_and_headers(
+    publisher: Publisher, vhost: str
+) -> None:
     message = Outgoing("work", "a.b", b"{}", message_id="id-1", headers={"trace_id": "t-1"})
     await publisher.publish([message], timeout_s=60)
 
@@ -103,7 +105,9 @@ async def test_a_message_says_what_it_is(publisher: Publisher, vhost: str) -> No
     assert got.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
 
 
-async def test_what_no_queue_wants_is_kept_aside(publisher: Publisher, vhost: str) -> None:
+async def test_message_without_a_queue_goes_to_the_alternate_exchange(
+    publisher: Publisher, vhost: str
+) -> None:
     await publisher.publish(outgoing(b"nobody's", key="z.y"), timeout_s=60)
 
     kept = await read_one(vhost, "unrouted.queue")

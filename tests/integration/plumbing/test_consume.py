@@ -88,7 +88,7 @@ def taking(into: list[list[bytes]]) -> Handle:
     return handle
 
 
-async def test_what_is_confirmed_is_consumed_in_batches(publisher: Publisher, vhost: str) -> None:
+async def test_confirmed_messages_are_consumed_in_batches(publisher: Publisher, vhost: str) -> None:
     sent = [f"message {number}".encode() for number in range(150)]
     batches: list[list[bytes]] = []
 
@@ -103,7 +103,7 @@ async def test_what_is_confirmed_is_consumed_in_batches(publisher: Publisher, vh
 
 
 @pytest.mark.req("RB-27")
-async def test_what_can_never_be_taken_is_dead_at_once_byte_for_byte(
+async def test_message_rejected_for_good_is_dead_lettered_at_once_unchanged(
     publisher: Publisher, vhost: str
 ) -> None:
     odd = bytes(range(256)) * 3
@@ -130,7 +130,7 @@ async def test_what_can_never_be_taken_is_dead_at_once_byte_for_byte(
     assert await waiting(vhost, DEAD) == 0
 
 
-async def test_all_of_a_batch_may_be_refused(publisher: Publisher, vhost: str) -> None:
+async def test_batch_rejected_as_a_whole_is_dead_lettered(publisher: Publisher, vhost: str) -> None:
     async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
         return dict.fromkeys(range(len(bodies)), Rejection("no"))
 
@@ -143,7 +143,7 @@ async def test_all_of_a_batch_may_be_refused(publisher: Publisher, vhost: str) -
 
 
 @pytest.mark.req("RB-24", "RB-25")
-async def test_what_fails_is_tried_five_times_with_growing_gaps_and_then_dead(
+async def test_message_that_fails_five_times_is_dead_lettered(
     publisher: Publisher, vhost: str
 ) -> None:
     tried_at: list[float] = []
@@ -223,7 +223,7 @@ async def test_a_message_that_already_died_in_its_queue_survives_its_retries(
         await until(lambda: tries == 4)
 
 
-async def test_what_a_handler_could_not_do_now_it_is_asked_again(
+async def test_message_that_failed_for_now_is_handled_again(
     publisher: Publisher, vhost: str
 ) -> None:
     seen: list[list[bytes]] = []
@@ -284,7 +284,7 @@ async def test_an_outage_is_a_problem_that_is_named_and_keeps_the_message(
     assert (await read_one(vhost, "work.queue")).body == b"1"
 
 
-async def test_without_a_queue_for_the_dead_nothing_is_acknowledged(
+async def test_message_is_not_acknowledged_without_a_dead_letter_queue(
     publisher: Publisher, vhost: str
 ) -> None:
     async def handle(bodies: list[bytes]) -> Mapping[int, Rejection]:
@@ -333,7 +333,7 @@ async def test_a_broker_that_goes_and_comes_is_used_again(
             assert consumer.problem() is None
 
 
-async def test_one_that_is_told_to_stop_while_its_connection_goes_ends(
+async def test_consumer_cancelled_while_its_connection_closes_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The library may raise an error of its own then, and say nothing of having been cancelled."""

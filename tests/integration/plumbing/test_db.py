@@ -97,7 +97,7 @@ async def _insert(pool: db.Pool, *numbers: int, fail: bool = False) -> None:
         ("select pg_terminate_backend(pg_backend_pid())", False),
     ],
 )
-async def test_bad_data_is_told_from_bad_luck(
+async def test_database_error_is_classified_as_data_or_outage(
     edge_db: Database, statement: str, *, is_data: bool
 ) -> None:
     async with await psycopg.AsyncConnection.connect(edge_db.admin_url) as connection:
@@ -143,7 +143,9 @@ async def test_values_in_binary_form_are_read_as_what_they_are(edge_db: Database
 
 
 @pytest.mark.parametrize("hours", [-23, 0, 5, 16, 19, 23])
-async def test_a_moment_of_any_zone_is_kept(edge_db: Database, hours: int) -> None:
+async def test_timestamp_of_any_zone_is_stored_as_the_same_instant(
+    edge_db: Database, hours: int
+) -> None:
     """PostgreSQL itself takes no zone of 16 hours and more."""
     at = datetime(2025, 1, 2, 3, 4, 5, 678, tzinfo=timezone(timedelta(hours=hours)))
     async with db.pool(edge_db.url, name="test") as pool, db.transaction(pool) as tx:

@@ -128,7 +128,7 @@ def names(messages: list[Message]) -> list[str]:
     return [message.payload.decode() for message in messages]
 
 
-async def test_what_a_device_sends_arrives_as_sent(own: Broker) -> None:
+async def test_message_of_a_device_arrives_unchanged(own: Broker) -> None:
     async with own.gateway() as gateway, own.device() as device:
         await device.publish("iot/telemetry/t/f/b/d.1/water.flow", bytes(range(256)))
         (message,) = await take(gateway, 1)
@@ -152,7 +152,7 @@ async def test_a_batch_waits_for_what_follows_and_is_bounded(own: Broker) -> Non
         assert (len(first), len(rest), gateway.waiting) == (4, 6, 0)
 
 
-async def test_what_is_not_acknowledged_comes_again_and_the_rest_does_not(
+async def test_only_unacknowledged_messages_are_redelivered(
     impatient: Broker,
 ) -> None:
     async with impatient.gateway() as gateway, impatient.device() as device:
@@ -183,7 +183,7 @@ async def test_an_acknowledgement_of_an_earlier_connection_is_dropped(impatient:
         assert again.payload == b"a"
 
 
-async def test_what_was_published_survives_a_power_cut_of_the_broker(durable: Broker) -> None:
+async def test_published_message_survives_a_power_cut_of_the_broker(durable: Broker) -> None:
     async with durable.gateway():
         pass  # the session stays at the broker
     sent = [str(number) for number in range(50)]
@@ -268,7 +268,7 @@ async def test_a_restarted_broker_is_found_again_and_the_session_goes_on(own: Br
         assert set(await take_until(gateway, "before", "after")) == {"before", "after"}
 
 
-async def test_who_takes_up_a_session_knows_it_before_the_first_message(own: Broker) -> None:
+async def test_resumed_session_is_known_before_its_first_message(own: Broker) -> None:
     """What was left comes at once, and after newer messages: whoever needs an order must know."""
     async with own.gateway() as gateway, own.device() as device:
         await gateway.until_up()
@@ -367,7 +367,7 @@ async def test_a_publish_that_is_never_acknowledged_is_given_up(
         assert device.problem() is None
 
 
-async def test_a_wrong_password_is_said(own: Broker) -> None:
+async def test_wrong_password_is_a_problem(own: Broker) -> None:
     parts = urlsplit(own.server.gateway_url)
     url = f"mqtt://gateway:wrong@{parts.hostname}:{parts.port}"
 
@@ -378,21 +378,21 @@ async def test_a_wrong_password_is_said(own: Broker) -> None:
             await client.publish(TOPIC, b"x")
 
 
-async def test_nobody_comes_in_without_a_name(own: Broker) -> None:
+async def test_client_without_a_login_is_rejected(own: Broker) -> None:
     parts = urlsplit(own.server.gateway_url)
 
     async with mqtt.connected(f"mqtt://{parts.hostname}:{parts.port}", client_id="x") as client:
         await until(lambda: "refused" in (client.problem() or ""))
 
 
-async def test_a_subscription_that_is_not_allowed_is_said(durable: Broker) -> None:
+async def test_subscription_that_is_not_allowed_is_a_problem(durable: Broker) -> None:
     url = durable.server.devices_url
 
     async with mqtt.connected(url, client_id="device-1", topics=["iot/telemetry/#"]) as client:
         await until(lambda: "subscription refused" in (client.problem() or ""))
 
 
-async def test_no_broker_is_said_and_does_not_stop_the_client(
+async def test_client_without_a_broker_reports_it_and_goes_on_trying(
     free_port: Callable[[], int],
 ) -> None:
     url = f"mqtt://127.0.0.1:{free_port()}"
@@ -401,7 +401,7 @@ async def test_no_broker_is_said_and_does_not_stop_the_client(
         await until(lambda: "refused" in (client.problem() or "").lower())
 
 
-async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None:
+async def test_will_is_published_when_a_client_vanishes(own: Broker) -> None:
     will = Will("iot/status/t/f/b/d", b"gone", retain=False)
     async with own.gateway(topics=["iot/status/#"]) as gateway:
         async with own.device(will=will) as device:
@@ -411,7 +411,7 @@ async def test_the_broker_speaks_for_a_client_that_vanished(own: Broker) -> None
         assert (said.topic, said.payload) == ("iot/status/t/f/b/d", b"gone")
 
 
-async def test_who_vanishes_twice_leaves_two_wills(own: Broker) -> None:
+async def test_client_that_vanishes_twice_leaves_two_wills(own: Broker) -> None:
     made = itertools.count(1)
     will = Will("iot/status/t/f/b/d", lambda: b"gone %d" % next(made), retain=False)
     async with (

@@ -59,7 +59,7 @@ async def test_an_object_is_put_looked_at_read_and_deleted(bucket: Bucket, key: 
     await bucket.delete(key)
 
 
-async def test_what_is_not_there_cannot_be_read(bucket: Bucket, key: str) -> None:
+async def test_missing_object_is_not_found(bucket: Bucket, key: str) -> None:
     with pytest.raises(ClientError, match="NoSuchKey"):
         await bucket.get(key)
 

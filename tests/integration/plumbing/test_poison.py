@@ -8,7 +8,7 @@ import pamqp.frame
 import pytest
 
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.bus import amqp, amqp_salvage, consume
+from farmiq.plumbing.bus import amqp, amqp_reader, consume
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.consume import Rejection
 from farmiq.plumbing.bus.delivery import Properties
@@ -82,7 +82,7 @@ async def put(url: str, *messages: tuple[bytes, Properties], key: str = "a.b") -
 
 @pytest.mark.req("RB-27")
 @pytest.mark.parametrize("name", UNREADABLE)
-async def test_what_cannot_be_decoded_is_dead_once_and_its_neighbours_are_taken(
+async def test_undecodable_message_is_dead_lettered_once_and_its_neighbours_are_taken(
     vhost: str, name: str
 ) -> None:
     body = bytes(range(256))
@@ -106,7 +106,9 @@ async def test_what_cannot_be_decoded_is_dead_once_and_its_neighbours_are_taken(
 
 
 @pytest.mark.parametrize("name", UNWRITABLE)
-async def test_what_cannot_be_written_again_is_left_out_and_named(vhost: str, name: str) -> None:
+async def test_header_that_cannot_be_written_again_is_left_out_and_named(
+    vhost: str, name: str
+) -> None:
     async def refuse(bodies: list[bytes]) -> Mapping[int, Rejection]:
         return dict.fromkeys(range(len(bodies)), Rejection("no"))
 
@@ -140,10 +142,10 @@ async def test_a_routing_key_that_is_not_utf8_stops_nobody(
     assert [each for batch in batches for each in batch] == [b"0", b"1", b"2"]
 
 
-async def test_after_a_connection_died_only_what_kills_it_is_counted(
+async def test_message_that_ends_connections_is_dead_and_its_neighbours_are_not(
     vhost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second defence, for what nobody has thought of: the salvage is switched off here."""
+    """The second defence, for what nobody has thought of: nothing is left out here."""
     monkeypatch.setattr(amqp, "DELIVERY_LIMIT", 4)
     monkeypatch.setattr(consume, "Backoff", partial(Backoff, base_s=0.0))
     batches: list[list[bytes]] = []
@@ -152,7 +154,7 @@ async def test_after_a_connection_died_only_what_kills_it_is_counted(
     poison = (b"poison", Raw(UNREADABLE["message_id"]))
     await put(vhost, *around[:5], poison, *around[5:])
     with monkeypatch.context() as patch:
-        patch.setattr(pamqp.frame, "unmarshal", amqp_salvage._strictly)
+        patch.setattr(amqp_reader, "readable", lambda frame: frame)
         async with consuming(vhost, taking(batches)):
             await until(lambda: dead(vhost, 1), within_s=120)
             await until(lambda: {each for batch in batches for each in batch} >= healthy)
@@ -161,7 +163,7 @@ async def test_after_a_connection_died_only_what_kills_it_is_counted(
     assert await waiting(vhost, DEAD) == 1
 
 
-async def test_one_at_a_time_is_over_when_as_many_came_as_were_on_the_way(
+async def test_consumer_takes_batches_again_after_as_many_single_messages_as_were_prefetched(
     vhost: str, free_port: Callable[[], int]
 ) -> None:
     batches: list[list[bytes]] = []

@@ -137,7 +137,9 @@ async def test_every_picture_arrives_byte_for_byte_whatever_goes_wrong(
     assert list((tmp_path / "cards").rglob("*.jpg")) == []
 
 
-async def test_what_nobody_can_ask_for_ends_no_run(broker: stack.Stack, tmp_path: Path) -> None:
+async def test_stranded_image_does_not_keep_a_run_from_ending(
+    broker: stack.Stack, tmp_path: Path
+) -> None:
     """A strict camera is asked by name; images whose announcement never left have none."""
     with contextlib.closing(Journal(tmp_path / "captures.jsonl")) as journal:
         strict = next(
@@ -153,9 +155,7 @@ async def test_what_nobody_can_ask_for_ends_no_run(broker: stack.Stack, tmp_path
         assert (strict.waiting, strict.stranded) == (2, 1), "the second was announced"
 
 
-async def test_what_nobody_acknowledges_stays_on_the_card(
-    broker: stack.Stack, tmp_path: Path
-) -> None:
+async def test_unacknowledged_image_stays_on_the_card(broker: stack.Stack, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "captures.jsonl")
     with contextlib.closing(journal):
         one = made(broker, tmp_path, journal)[0]

@@ -73,7 +73,7 @@ async def test_a_sound_link_passes_everything(link: Link) -> None:
     assert await say(link, b"hello\n") == b"hello\n"
 
 
-async def test_who_has_said_everything_still_hears_the_answer(link: Link) -> None:
+async def test_half_closed_connection_still_gets_its_answer(link: Link) -> None:
     long = b"x" * 200_000 + b"\n"
     async with connected(link) as (reader, writer):
         writer.write(b"one\n" * 3)
@@ -87,7 +87,7 @@ async def test_who_has_said_everything_still_hears_the_answer(link: Link) -> Non
         assert await reader.read() == long[-60_000:] * 5
 
 
-async def test_a_cut_ends_what_is_open_and_not_what_comes(link: Link) -> None:
+async def test_cut_link_ends_open_connections_and_takes_new_ones(link: Link) -> None:
     async with connected(link) as (reader, writer):
         writer.write(b"one\n")
         assert await reader.readline() == b"one\n"
@@ -97,7 +97,7 @@ async def test_a_cut_ends_what_is_open_and_not_what_comes(link: Link) -> None:
     assert link.cuts == 1
 
 
-async def test_refusing_until_healed(link: Link, echo: Echo) -> None:
+async def test_link_refuses_connections_until_it_is_healed(link: Link, echo: Echo) -> None:
     link.refusing = True
     assert await say(link, b"hello\n") == b""
     assert echo.heard == []

@@ -74,7 +74,7 @@ async def test_healthy_edge_is_good_and_exits_0() -> None:
 
 
 @pytest.mark.usefixtures("edge")
-async def test_what_is_wrong_is_named_with_a_remedy_and_exits_3(
+async def test_doctor_names_each_problem_with_a_remedy_and_exits_3(
     edge_db: Database, free_port: Callable[[], int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from farmiq.plumbing.allowance import Allowance
 
 
-def test_a_minutes_worth_may_be_used_at_once_and_comes_back_evenly() -> None:
+def test_allowance_of_a_minute_may_be_used_at_once_and_comes_back_evenly() -> None:
     allowance = Allowance(per_minute=3)
     assert [allowance.take("a", now=0) for _ in range(4)] == [0, 0, 0, 20]
     assert allowance.take("a", now=5) == 15
@@ -14,13 +14,13 @@ def test_a_minutes_worth_may_be_used_at_once_and_comes_back_evenly() -> None:
     assert [allowance.take("a", now=10_000) for _ in range(4)] == [0, 0, 0, 20]
 
 
-def test_each_has_their_own() -> None:
+def test_allowance_of_one_caller_is_not_used_by_another() -> None:
     allowance = Allowance(per_minute=1)
     assert [allowance.take(who, now=0) for who in ("a", "b", "a")] == [0, 0, 60]
 
 
 @given(st.integers(1, 1000), st.lists(st.floats(0, 30), max_size=200))
-def test_nobody_gets_more_than_two_minutes_worth_in_a_minute(
+def test_allowance_gives_at_most_two_minutes_worth_in_a_minute(
     per_minute: int, pauses: list[float]
 ) -> None:
     allowance, now, taken = Allowance(per_minute), 0.0, list[float]()
@@ -32,7 +32,7 @@ def test_nobody_gets_more_than_two_minutes_worth_in_a_minute(
 
 
 @given(st.integers(1, 1000), st.integers(0, 3000))
-def test_whoever_waits_as_told_gets_one(per_minute: int, asked: int) -> None:
+def test_allowance_is_given_after_the_wait_that_it_named(per_minute: int, asked: int) -> None:
     allowance = Allowance(per_minute)
     for _ in range(asked):
         allowance.take("a", now=0)

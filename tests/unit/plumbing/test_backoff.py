@@ -85,7 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_it_starts_over_only_after_a_while_without_failure(clock: Clock) -> None:
+def test_backoff_starts_over_only_after_a_while_without_failure(clock: Clock) -> None:
     tried = Backoff(base_s=1, cap_s=10, stable_s=60)
     assert [tried.next_s() for _ in range(5)] == [1, 2, 4, 8, 10]
 
@@ -111,7 +111,9 @@ def test_two_that_fail_together_do_not_stay_in_step() -> None:
     assert any(one.next_s() != other.next_s() for _ in itertools.repeat(None, 10))
 
 
-async def test_wait_waits_for_that_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backoff_wait_sleeps_for_its_delay(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -142,7 +144,7 @@ async def test_a_cancellation_that_was_lost_ends_the_loop_that_tries_again() -> 
         await asyncio.wait_for(task, 60)
 
 
-async def test_what_a_task_group_left_behind_ends_no_loop() -> None:
+async def test_cancellation_left_by_a_task_group_ends_no_loop() -> None:
     """Python 3.11 counts the cancellation of a group's parent also when the group took it back."""
 
     async def fails() -> None:

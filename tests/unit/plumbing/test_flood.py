@@ -12,7 +12,7 @@ from farmiq.plumbing.broker.flood import Flow, Pause
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def test_a_burst_passes_and_what_is_more_does_not() -> None:
+def test_flow_beyond_its_burst_is_rejected() -> None:
     flow = Flow(per_second=10, burst=100)
     assert flow.beyond({"a": 100, "b": 1}, now=0) == []
     assert flow.beyond({"a": 1, "b": 1}, now=0) == ["a"]
@@ -25,13 +25,13 @@ def test_the_sustained_rate_passes_for_ever() -> None:
     assert flow.beyond({"a": 11}, now=1000) == ["a"]
 
 
-def test_what_came_in_a_long_time_without_a_look_did_not_come_at_once() -> None:
+def test_flow_after_a_long_time_without_a_look_is_not_a_burst() -> None:
     flow = Flow(per_second=10, burst=100)
     flow.beyond({"a": 1}, now=0)
     assert flow.beyond({"a": 36_000, "b": 36_000, "c": 36_101}, now=3600) == ["c"]
 
 
-def test_whoever_is_paused_is_not_counted_and_comes_back_with_little() -> None:
+def test_paused_sender_is_not_counted_and_returns_with_a_small_burst() -> None:
     flow = Flow(per_second=10, burst=1000)
     assert flow.beyond({"a": 1001}, now=0) == ["a"]
     flow.pause("a", lasts_s=60, now=0)
@@ -40,11 +40,11 @@ def test_whoever_is_paused_is_not_counted_and_comes_back_with_little() -> None:
     assert flow.beyond({"a": 1}, now=60) == ["a"]
 
 
-def test_with_a_rate_of_0_nobody_is_held_back() -> None:
+def test_flow_without_a_rate_rejects_nobody() -> None:
     assert Flow(per_second=0, burst=1).beyond({"a": 10**9}, now=0) == []
 
 
-def test_whoever_is_calm_is_forgotten() -> None:
+def test_calm_sender_has_no_entry() -> None:
     flow = Flow(per_second=10, burst=100)
     for number in range(1000):
         flow.beyond({f"d-{number}": 50}, now=number)

@@ -29,7 +29,7 @@ def lines() -> Iterator[Lines]:
     root.handlers, root.level = handlers, level
 
 
-def test_a_line_says_who_when_what_and_how_bad(lines: Lines) -> None:
+def test_log_line_has_service_time_event_and_level(lines: Lines) -> None:
     log.get("edge-ingress-gateway").warning("ingress.slow", duration_ms=12.5)
 
     (line,) = lines()
@@ -42,7 +42,7 @@ def test_a_line_says_who_when_what_and_how_bad(lines: Lines) -> None:
     }
 
 
-def test_of_an_event_only_id_type_and_trace_are_written(lines: Lines) -> None:
+def test_log_of_an_event_has_only_id_type_and_trace(lines: Lines) -> None:
     log.get("x").info(
         "accepted",
         event_id="e-1",
@@ -64,11 +64,11 @@ def test_of_an_event_only_id_type_and_trace_are_written(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize("name", ["payload", "payload_json", "body", "value", "unit", "reading"])
-def test_no_name_of_content_is_on_the_list(name: str) -> None:
+def test_allowed_log_fields_name_no_content(name: str) -> None:
     assert name not in log.ALLOWED
 
 
-def test_what_is_bound_is_held_to_the_list_too(lines: Lines) -> None:
+def test_bound_log_fields_are_limited_to_the_allowed_list(lines: Lines) -> None:
     with structlog.contextvars.bound_contextvars(trace_id="trace-1", payload=SECRET):
         log.get("x").bind(reading=SECRET).info("bound")
 
@@ -88,7 +88,7 @@ def test_libraries_come_out_as_the_same_json(lines: Lines) -> None:
     assert SECRET not in json.dumps(line)
 
 
-def test_chatter_of_libraries_is_left_out(lines: Lines) -> None:
+def test_info_lines_of_libraries_are_left_out(lines: Lines) -> None:
     logging.getLogger("some.library").info("connected")
 
     assert lines() == []
@@ -117,7 +117,7 @@ def test_values_that_are_not_json_do_not_break_the_line(lines: Lines) -> None:
     assert line["reason"] == "\ud800\x00\n"
 
 
-def test_a_level_keeps_quieter_lines_out() -> None:
+def test_log_level_leaves_out_lines_below_it() -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers = []
@@ -190,7 +190,7 @@ def test_info_lines_are_not_limited(lines: Lines) -> None:
     assert len(lines()) == log.MAX_LINES + 40
 
 
-def test_kinds_of_lines_are_bounded_too() -> None:
+def test_number_of_limited_log_kinds_is_bounded() -> None:
     limit = log.LineLimit(max_lines=1)
     written = [limit.take(f"kind {number}", now=0) for number in range(5_000)]
 
@@ -216,6 +216,6 @@ def test_events_are_told_in_bounded_lines_of_one_type(lines: Lines) -> None:
     )  # fmt: skip
 
 
-def test_no_events_are_no_line(lines: Lines) -> None:
+def test_no_events_write_no_log_line(lines: Lines) -> None:
     log.events(log.get("x"), "x.stored", [])
     assert lines() == []

@@ -69,7 +69,7 @@ def test_wherever_the_bytes_are_cut_the_same_packets_come_out(
     assert run(data, []) == (taken, rest) == run(data, cuts, max_messages=limit)
 
 
-def test_a_message_says_what_the_packet_said() -> None:
+def test_message_has_all_fields_of_its_packet() -> None:
     ((message,), _) = run(publish(b"a/b", b"xyz", packet_id=0x1234, flags=9), [])
 
     assert message == Message("a/b", b"xyz", True, True, 0x1234, 1, 3, 3)
@@ -118,11 +118,11 @@ def test_a_message_longer_than_may_be_is_cut_and_what_follows_is_not(
         b"\x30\x00",
     ],
 )
-def test_what_is_no_message_of_ours_goes_to_the_library_as_it_came(packet: bytes) -> None:
+def test_packet_that_is_no_message_goes_to_the_library_unchanged(packet: bytes) -> None:
     assert run(packet + PINGRESP, []) == ([], packet + PINGRESP)
 
 
-def test_what_is_not_mqtt_is_said() -> None:
+def test_bytes_that_are_not_mqtt_are_reported() -> None:
     stream = Stream(connection=1, max_packet_bytes=64)
     stream.feed(b"\x32\xff\xff\xff\xff\x01")
     with pytest.raises(MalformedPacketError, match="length does not end"):

@@ -74,7 +74,7 @@ async def test_status_is_read_from_the_headers() -> None:
         (b"MSG a 1 many\r\n", "invalid literal"),
     ],
 )
-async def test_what_cannot_be_read_ends_the_connection_with_its_reason(
+async def test_malformed_nats_line_ends_the_connection_with_a_reason(
     connection: nats.Connection, data: bytes, reason: str
 ) -> None:
     connection.data_received(data)

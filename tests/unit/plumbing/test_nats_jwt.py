@@ -17,12 +17,12 @@ def test_key_is_read_back_from_its_seed_and_says_who_signed() -> None:
 
 
 @pytest.mark.parametrize("seed", ["", "SA", "not base32!", PUBLIC_KEY, "SA" + "A" * 56])
-def test_what_is_no_seed_is_refused(seed: str) -> None:
+def test_text_that_is_no_seed_is_rejected(seed: str) -> None:
     with pytest.raises(ValueError, match="no key"):
         Key(seed)
 
 
 @pytest.mark.parametrize("token", [b"", b"a.b", b"a.b.c.d"])
-def test_what_is_no_token_is_refused(token: bytes) -> None:
+def test_text_that_is_no_token_is_rejected(token: bytes) -> None:
     with pytest.raises(ValueError, match="no token"):
         claims(token)

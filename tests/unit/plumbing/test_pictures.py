@@ -39,13 +39,13 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_is_known_by_its_first_bytes(form: str) -> None:
+def test_picture_type_is_known_by_its_first_bytes(form: str) -> None:
     found = pictures.look(made(form))
     assert (found.mime_type, found.width_px, found.height_px) == (FORMS[form], 40, 30)
 
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a....", b"<svg/>", b"\xff\xd8", b"RIFF0000WAVE"])
-def test_what_is_none_of_ours_is_said(data: bytes) -> None:
+def test_bytes_of_another_type_are_no_picture(data: bytes) -> None:
     assert pictures.kind(data) is None
     for use in (pictures.look, pictures.bare, pictures.thumbnail):
         with pytest.raises(UnreadableError):
@@ -53,7 +53,7 @@ def test_what_is_none_of_ours_is_said(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_metadata_goes_and_pixels_stay(form: str) -> None:
+def test_bare_picture_has_no_metadata_and_the_same_pixels(form: str) -> None:
     data = made(form, exif=told().tobytes(), xmp=b"<x>" + SECRET + b"</x>")
     assert SECRET in data
     bare = pictures.bare(data)
@@ -62,7 +62,7 @@ def test_metadata_goes_and_pixels_stay(form: str) -> None:
     assert pictures.bare(bare) == bare
 
 
-def test_comments_texts_and_what_follows_the_end_go_too() -> None:
+def test_bare_picture_has_no_comments_and_no_bytes_behind_its_end() -> None:
     text = PngImagePlugin.PngInfo()
     text.add_text("place", SECRET.decode())
     text.add_itxt("place", SECRET.decode())
@@ -85,7 +85,7 @@ def test_a_second_picture_behind_the_first_goes_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_how_to_turn_it_stays(orientation: int) -> None:
+def test_bare_picture_keeps_its_orientation(orientation: int) -> None:
     exif = told()
     exif[0x0112] = orientation
     data = made("JPEG", exif=exif.tobytes())
@@ -97,7 +97,7 @@ def test_how_to_turn_it_stays(orientation: int) -> None:
 
 
 @pytest.mark.parametrize("data", SAMPLES)
-def test_whatever_is_cut_off_is_found(data: bytes) -> None:
+def test_truncated_picture_is_rejected(data: bytes) -> None:
     for end in range(0, len(data), max(1, len(data) // 50)):
         with pytest.raises(UnreadableError):
             pictures.look(data[:end])
@@ -112,7 +112,9 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 @given(st.sampled_from(SAMPLES), st.data())
-def test_damage_is_a_verdict_and_never_an_accident(data: bytes, draw: st.DataObject) -> None:
+def test_damaged_picture_is_rejected_and_raises_nothing_else(
+    data: bytes, draw: st.DataObject
+) -> None:
     damaged = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 6))):
         damaged[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))

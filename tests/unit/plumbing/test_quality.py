@@ -49,7 +49,7 @@ def test_pictures_as_they_should_be_are_ok() -> None:
     ("change", "verdict"),
     [(blurred, "blurred"), (lit(0.1), "dark"), (lit(3.0), "bright")],
 )
-def test_what_is_wrong_with_a_picture_is_said(change: Change, verdict: str) -> None:
+def test_picture_of_poor_quality_is_rated_with_its_reason(change: Change, verdict: str) -> None:
     assert verdicts(change) == {verdict}
 
 
@@ -59,7 +59,7 @@ def test_a_dim_picture_is_not_called_blurred() -> None:
     assert verdicts(dim_and_blurred) == {"blurred"}
 
 
-def test_size_bytes_and_a_small_copy_are_known() -> None:
+def test_assessment_has_size_bytes_and_a_small_copy() -> None:
     data = changed(SHARP[0], lambda picture: picture.resize((1600, 1200)))
     found, small = quality.assess(data)
     assert (found.size_bytes, found.measures and found.measures.width_px) == (len(data), 1600)
@@ -96,7 +96,7 @@ def drawn_over_and_over() -> bytes:
     ],
     ids=["empty", "bare", "cut", "text", "bomb", "large", "scans"],
 )
-def test_what_nobody_can_read_is_not_decoded_and_says_why(data: bytes, why: str) -> None:
+def test_unreadable_picture_is_not_decoded_and_has_a_reason(data: bytes, why: str) -> None:
     found, small = quality.assess(data)
     assert (found.grade, found.measures, small) == ("unreadable", None, None)
     assert found.size_bytes == len(data)

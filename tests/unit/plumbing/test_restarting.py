@@ -70,7 +70,7 @@ async def test_a_service_that_fails_starts_again_and_says_why(logged: io.StringI
     assert ["exception" in line for line in lines] == [True, False]
 
 
-async def test_what_starting_again_cannot_help_ends_the_service(logged: io.StringIO) -> None:
+async def test_failure_that_a_restart_cannot_help_ends_the_service(logged: io.StringIO) -> None:
     service = Service(KeyError("a"), PermissionError("not ours"))
 
     with pytest.raises(PermissionError, match="not ours"):

@@ -64,7 +64,7 @@ def logged(text: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("what", "why"), [("failing", "ValueError('broken')"), ("ending", "bad ended by itself")]
 )
-def test_one_that_ends_ends_all_with_1(what: str, why: str) -> None:
+def test_service_that_ends_by_itself_ends_all_with_exit_code_1(what: str, why: str) -> None:
     with start(what) as process:
         out, err = process.communicate(timeout=120)
 

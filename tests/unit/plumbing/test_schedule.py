@@ -33,7 +33,7 @@ def utc(text: str) -> datetime:
         ("2099-01-01 02:00", "2025-05-05 09:00", "2025-05-05 09:00"),
     ],
 )
-def test_it_is_due_at_the_first_hour_after_it_was_done(
+def test_daily_job_is_due_at_its_next_hour_after_it_was_done(
     last_done: str | None, now: str, due: str
 ) -> None:
     found = due_at(utc(last_done) if last_done else None, utc(now), at=AT, zone=UTC_ZONE)
@@ -64,7 +64,7 @@ def test_rounds_follow_each_other_by_about_a_day(last_done: datetime, at: time, 
 
 
 @pytest.mark.req("RT-12")
-async def test_a_missed_round_is_made_up_for_and_noted() -> None:
+async def test_daily_job_that_missed_its_hour_runs_at_once() -> None:
     noted: list[datetime] = []
     done = asyncio.Event()
 
@@ -88,7 +88,7 @@ async def test_a_missed_round_is_made_up_for_and_noted() -> None:
 
 
 @pytest.mark.parametrize("error", [psycopg.OperationalError("gone"), ValueError("odd data")])
-async def test_a_round_that_fails_is_tried_again(error: Exception) -> None:
+async def test_job_that_fails_is_tried_again(error: Exception) -> None:
     rounds = 0
     enough = asyncio.Event()
 

@@ -16,7 +16,7 @@ from farmiq.plumbing import sheet
         (-3, "-3"), (True, "true"), (datetime(2025, 1, 2, tzinfo=UTC), "2025-01-02T00:00:00Z"),
     ],
 )  # fmt: skip
-def test_a_cell(value: Any, text: str) -> None:
+def test_cell_of_each_type_is_written_for_a_spreadsheet(value: Any, text: str) -> None:
     assert sheet.cell(value) == text
 
 

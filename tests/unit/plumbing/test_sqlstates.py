@@ -43,7 +43,7 @@ def test_an_sqlstate_means_what_the_table_says(state: str, meaning: str) -> None
     assert db.meaning(KNOWN[state]()) == meaning
 
 
-def test_what_may_pass_is_caught_as_unavailable() -> None:
+def test_outage_error_is_one_of_unavailable() -> None:
     for state, kind in KNOWN.items():
         error = kind()
         if db.meaning(error) in {"retry", "wait"}:
@@ -61,7 +61,7 @@ def test_errors_without_an_sqlstate_are_outages_or_bugs() -> None:
 @pytest.mark.parametrize(
     "error", [OSError(24, "too many open files"), MemoryError(), TimeoutError()]
 )
-def test_a_shortage_of_ours_blames_no_message(error: Exception) -> None:
+def test_shortage_of_database_resources_counts_against_no_message(error: Exception) -> None:
     assert db.meaning(error) == "retry"
     assert db.is_outage(error)
     assert isinstance(error, db.PASSING)

@@ -281,7 +281,7 @@ def test_hundreds_of_mutations_are_all_refused() -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_refused(text: str) -> None:
+def test_random_text_is_no_token(text: str) -> None:
     with pytest.raises(TokenError):
         verify(text)
 

@@ -75,7 +75,7 @@ def test_responses_of_the_edge_to_a_device(status: int, presigned: Any, after_pu
     assert isinstance(put(status, policy=DEVICE, left=2), after_put)
 
 
-def test_only_what_the_receiver_read_back_counts_as_stored() -> None:
+def test_upload_counts_as_stored_only_when_the_receiver_has_read_it_back() -> None:
     whole = {"stored": True, "size_bytes": 5, "sha256": SHA}
     assert presign(200, whole) == Stored()
     assert isinstance(presign(200, {**whole, "sha256": "0" * 64}), Rejected)

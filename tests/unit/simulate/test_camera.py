@@ -123,7 +123,7 @@ def test_any_loss_ends_with_delivery(rates: list[float], size: int, seed: int) -
     assert other.hellos == [0] * len(rates)
 
 
-def test_what_nobody_acknowledged_is_kept_and_sent_at_the_next_wake() -> None:
+def test_unacknowledged_image_is_sent_at_the_next_wake() -> None:
     deaf, other = Counterpart(), Counterpart()
     state, gone = wake(Camera(), image(1), deaf, lambda _: ())
     assert (gone, state.card) == ([], (image(1),))
@@ -132,7 +132,7 @@ def test_what_nobody_acknowledged_is_kept_and_sent_at_the_next_wake() -> None:
     assert other.hellos == [1]
 
 
-def test_one_that_does_not_volunteer_waits_for_send_image() -> None:
+def test_camera_that_does_not_volunteer_waits_for_send_image() -> None:
     strict = Camera(Firmware(volunteers=False), card=(image(1, name="a"), image(2, name="b")))
     state, acts = camera.step(strict, Woke(None), at=0)
     assert acts == (Hello(2),)
@@ -190,7 +190,7 @@ def test_a_battery_lasts_only_so_long() -> None:
     assert camera.step(state, Passed(), at=30)[1] == (Sleep(None),)
 
 
-def test_commands() -> None:
+def test_camera_obeys_each_command() -> None:
     state, _ = camera.step(Camera(), Woke(image(1)), at=0)
     state, acts = camera.step(state, CaptureImage(), at=0)
     assert acts == (Shoot(),)
@@ -207,7 +207,7 @@ def test_commands() -> None:
     assert camera.step(state, told, at=9)[1][-1] == Sleep("2026-11-15T08:00:00Z")
 
 
-def test_a_cut_keeps_the_card() -> None:
+def test_camera_that_loses_power_keeps_its_card() -> None:
     state, _ = camera.step(Camera(card=(image(1),)), Woke(image(2)), at=0)
     assert camera.cut(state) == replace(
         Camera(card=(image(1), image(2))), tried=frozenset({2}), until=state.until,
@@ -261,7 +261,7 @@ def test_esp32cam_counts_from_one_and_miscounts() -> None:
         (b"{}", None),
     ],
 )
-def test_what_a_camera_understands(raw: bytes, told: Event | None) -> None:
+def test_camera_decodes_each_command_of_the_gateway(raw: bytes, told: Event | None) -> None:
     assert camera_wire.decode(Speech("02"), raw) == told
 
 
@@ -290,7 +290,9 @@ def test_a_fleet_from_the_command_line_is_not_the_demos() -> None:
 
 
 @given(st.integers(), st.floats(0, 1))
-def test_the_air_takes_and_doubles_and_invents_nothing(seed: int, loss: float) -> None:
+def test_frames_through_the_air_are_lost_or_doubled_but_never_invented(
+    seed: int, loss: float
+) -> None:
     frames: list[Frame] = [Hello(0), Metadata(image(1))]
     frames += [Chunk(image(1), place) for place in range(5)]
     faults = Faults(seed=seed, loss=loss, duplicates=0.5, reorder=0.5)
@@ -329,7 +331,9 @@ def test_batteries_run_low() -> None:
         (None, None),
     ],
 )
-def test_when_a_camera_was_told_to_wake(said: str | None, at: str | None) -> None:
+def test_next_wake_is_read_from_an_instant_or_a_time_of_day(
+    said: str | None, at: str | None
+) -> None:
     now = datetime(2025, 1, 15, 7, tzinfo=UTC)
     found = fleet.instant(said, now=now, zone=ZoneInfo("Asia/Bangkok"))
     assert found == (datetime.fromisoformat(at) if at else None)

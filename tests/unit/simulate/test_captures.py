@@ -38,18 +38,18 @@ BOTH = [line(act, number) for number in (1, 2) for act in ("captured", "acked")]
 KEYS = [row(number).key for number in (1, 2)]
 
 
-def test_all_is_well() -> None:
+def test_captures_stored_once_are_clean() -> None:
     found = captures.compare(account(*BOTH), [row(1), row(2)])
     assert (found.sent, found.stored, found.clean) == (2, 2, True)
 
 
-def test_acknowledged_and_not_there_is_lost() -> None:
+def test_acknowledged_image_without_a_row_is_lost() -> None:
     assert captures.compare(account(*BOTH), [row(1)]).lost == (KEYS[1],)
     failed = replace(row(2), payload_status="failed")
     assert captures.compare(account(*BOTH), [row(1), failed]).lost == (KEYS[1],)
 
 
-def test_what_waits_on_a_card_is_not_lost() -> None:
+def test_image_waiting_on_a_card_is_not_lost() -> None:
     waiting = account(*BOTH[:3])
     assert captures.compare(waiting, [row(1)]).clean
     assert waiting.waiting == {("02AA", 2)}
@@ -68,7 +68,7 @@ def test_a_wake_counted_twice_or_a_picture_in_two_rows_is_twice() -> None:
     assert found.twice == tuple(KEYS)
 
 
-def test_what_no_camera_captured_is_invented() -> None:
+def test_image_that_no_camera_captured_is_invented() -> None:
     found = captures.compare(account(*BOTH), [row(1), row(2), row(3)])
     assert found.invented == (row(3).key,)
 

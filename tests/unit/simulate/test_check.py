@@ -11,7 +11,7 @@ from farmiq.lab.simulate import check
 SENT = {f"event-{number:03}": f"content {number}" for number in range(200)}
 
 
-def test_a_clean_account() -> None:
+def test_readings_stored_once_in_any_order_are_clean() -> None:
     shuffled = random.Random(1).sample(list(SENT.items()), len(SENT))
 
     findings = check.compare(SENT, shuffled)
@@ -48,7 +48,7 @@ def test_each_kind_of_violation_alone_is_not_clean() -> None:
     assert not check.compare(one, [("a", "y")]).clean
 
 
-def test_what_was_never_confirmed_may_be_missing_but_never_twice_or_changed() -> None:
+def test_unconfirmed_event_may_be_missing_but_not_twice_or_changed() -> None:
     sent = {"a": "1", "b": "2", "c": "3"}
 
     findings = check.compare(sent, [("b", "2"), ("b", "2"), ("c", "4")], unconfirmed=sent)
@@ -72,7 +72,7 @@ def test_the_content_of_a_reading_changes_with_every_part_of_it_and_not_with_the
     assert check.content(**same, occurred_at=at + timedelta(microseconds=1)) != text  # type: ignore[arg-type]
 
 
-def test_an_effect_that_was_had_twice_shows_in_the_count_although_every_row_stands_once() -> None:
+def test_event_counted_twice_is_found_by_the_running_count() -> None:
     stored = [("d-1", "temperature")] * 3 + [("d-2", "humidity")]
 
     assert check.miscounted(stored, {("d-1", "temperature"): 3, ("d-2", "humidity"): 1}) == ()

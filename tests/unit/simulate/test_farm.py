@@ -75,14 +75,14 @@ def test_a_silo_is_emptied_by_day_and_filled_by_night() -> None:
 
 
 @given(at=moments, chance=chances)
-def test_a_silo_wavers_less_than_what_counts(at: datetime, chance: float) -> None:
+def test_noise_of_a_silo_is_below_what_counts_as_an_intake(at: datetime, chance: float) -> None:
     """The default noise_kg fits the simulated scale."""
     (silo,) = SILO
     assert abs(farm.value(silo, at=at, chance=chance) - farm.value(silo, at=at, chance=0.5)) < 5
 
 
 @given(at=moments, chance=chances, seq=st.integers(1, 2**31))
-def test_what_a_device_tells_is_what_the_edge_records(
+def test_simulated_event_is_recorded_by_the_edge_as_sent(
     at: datetime, chance: float, seq: int
 ) -> None:
     for device in farm.farm("t-001", barns=1):

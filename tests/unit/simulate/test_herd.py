@@ -42,7 +42,7 @@ def test_the_same_herd_does_the_same_again(number: int) -> None:
     assert 4 <= visits[0].stands_s <= 6
 
 
-def test_some_do_not_stand_still() -> None:
+def test_some_visits_of_a_herd_are_not_weighable() -> None:
     manners = [
         herd.visit(HERD, number, seed=1, day=0.3, gap_s=10, stands_s=5).manner
         for number in range(500)

@@ -34,7 +34,7 @@ def test_every_act_is_counted_under_its_name(tmp_path: Path) -> None:
     assert tally.count("sent") == 2
 
 
-def test_a_look_sees_what_was_written_until_now(tmp_path: Path) -> None:
+def test_tally_of_an_open_journal_counts_all_whole_lines(tmp_path: Path) -> None:
     file = tmp_path / "journal.jsonl"
     tally = Tally(file)
     assert tally.look().count("sent") == 0  # there is no file yet
@@ -65,7 +65,7 @@ def test_a_journal_is_continued_not_overwritten(tmp_path: Path) -> None:
     assert Tally(file).look().events["sent"] == {"a", "b"}
 
 
-def test_a_repeat_counts_once(tmp_path: Path) -> None:
+def test_journal_entry_written_twice_counts_once(tmp_path: Path) -> None:
     file = tmp_path / "journal.jsonl"
     with contextlib.closing(Journal(file)) as journal:
         journal.write("sent", "a")
@@ -74,7 +74,7 @@ def test_a_repeat_counts_once(tmp_path: Path) -> None:
     assert Tally(file).look().count("sent") == 1
 
 
-async def test_what_is_on_disk_was_flushed_and_callers_share_a_flush(
+async def test_journal_on_disk_is_flushed_and_callers_share_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushes = 0

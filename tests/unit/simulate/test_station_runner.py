@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.lab.simulate import farm, station_runner, stations
+from farmiq.lab.simulate import farm, runner, stations
 from farmiq.lab.simulate.weighings import Visited
 
 LOGIN = {
@@ -28,7 +28,7 @@ def write(folder: Path, *logins: object) -> Path:
 
 def test_stations_are_those_with_a_station_id(tmp_path: Path) -> None:
     sensor = {**LOGIN, "device_id": "barn-1-water", "station_id": None}
-    (post,) = station_runner.read_posts(
+    (post,) = runner.read_posts(
         write(tmp_path, sensor, LOGIN), mqtt_url="mqtt://127.0.0.1:1883", edge_url="http://edge"
     )
     assert post.station_id == "barn-1-scale"
@@ -39,9 +39,7 @@ def test_stations_are_those_with_a_station_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [{"station_id": "s"}, "station", None, {**LOGIN, "password": None}])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, bad: object) -> None:
     with pytest.raises(ValueError, match="is not a file of logins"):
-        station_runner.read_posts(
-            write(tmp_path, bad), mqtt_url="mqtt://h:1", edge_url="http://edge"
-        )
+        runner.read_posts(write(tmp_path, bad), mqtt_url="mqtt://h:1", edge_url="http://edge")
 
 
 def test_the_first_two_barns_have_a_scale() -> None:

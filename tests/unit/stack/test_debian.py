@@ -24,7 +24,7 @@ def test_new_and_upgraded_packages_are_named_with_their_versions() -> None:
     )
 
 
-def test_nothing_is_missing_when_all_is_installed() -> None:
+def test_no_package_is_missing_when_all_are_installed() -> None:
     assert debian.missing("rabbitmq-server is already the newest version (3.10.8-1.1).\n") == ()
 
 

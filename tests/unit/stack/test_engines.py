@@ -143,7 +143,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:5432", "mqtt://user:se/cret@h", "amqp://h:port/x"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_text_that_is_no_address_is_rejected(url: str) -> None:
     with pytest.raises(StackError, match="not an address"):
         engine.address(url)
 

@@ -36,7 +36,7 @@ def test_the_block_used_before_is_used_again() -> None:
         assert again == base
 
 
-def test_a_block_being_started_in_is_not_given_twice() -> None:
+def test_port_block_of_a_starting_stack_is_not_given_twice() -> None:
     with (
         ports.reserved(["a"], ["a"], before=None) as base,
         ports.reserved(["a"], ["a"], before=base) as other,

@@ -37,8 +37,7 @@ from farmiq.cloud.camera.gateway.store import Row
 from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
 from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log
-from farmiq.plumbing.attempts import Attempts
-from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.messaging import stream
 from farmiq.plumbing.messaging.nats import NatsError
 from farmiq.plumbing.storage import objects

@@ -17,7 +17,6 @@ from farmiq.plumbing.broker import broker_log, broker_store, flood
 from farmiq.plumbing.broker.broker_callout import Callout
 from farmiq.plumbing.broker.broker_load import Guard, Load
 from farmiq.plumbing.broker.broker_store import Store
-from farmiq.plumbing.broker.broker_users import Users
 from farmiq.plumbing.broker.flood import Flow, Pause
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import nats, stream
@@ -87,7 +86,7 @@ def periodic_jobs(
             pid_file=settings.broker_pid_file,
         )
         server.ready("camera.users", lambda: users.problem if is_active() else None)
-        jobs.append(Job("camera.users", 1.0, partial(_write_users, users)))
+        jobs.append(Job("camera.users", 1.0, users.refresh))
     if load is not None:
         server.note("camera.load", lambda: load.problem)
         jobs.append(Job("camera.floods", 0.5, flood_guard(settings, pool, load).look))
@@ -106,14 +105,6 @@ def periodic_jobs(
 
 async def _if_active(is_active: Callable[[], bool], job: Job) -> dict[str, object]:
     return await job.do() if is_active() else {}
-
-
-async def _write_users(users: Users) -> dict[str, object]:
-    before = users.problem
-    result = await users.refresh()
-    if users.problem is not None and users.problem != before:
-        log.get(NAME).error("camera.users_not_kept", error=users.problem)
-    return {} if "problem" in result else result
 
 
 # --- retention

@@ -30,8 +30,7 @@ from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db, http, log
-from farmiq.plumbing.attempts import Attempts
-from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
+from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker.broker_load import Load
 from farmiq.plumbing.broker.broker_store import Store
 from farmiq.plumbing.messaging import mqtt, nats, stream

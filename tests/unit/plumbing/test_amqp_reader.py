@@ -1,4 +1,4 @@
-"""Headers of messages: read as the library reads them, and what that refuses, as far as it goes."""
+"""Frames reach the library as they came; what it cannot decode is left out and named."""
 
 import struct
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import exceptions, header
 
-from farmiq.plumbing.bus import amqp, amqp_salvage
-from farmiq.plumbing.bus.amqp_salvage import Properties, Salvaged
+from farmiq.plumbing.bus import amqp_reader
+from farmiq.plumbing.bus.amqp_reader import Properties
 
 TEXTS = ("content_type", "correlation_id", "reply_to", "message_id", "app_id")
 ASCII = st.text(st.characters(codec="ascii"), max_size=30)
@@ -24,8 +24,9 @@ def framed(content: bytes, *, kind: int = 2) -> bytes:
 
 def read(properties: bytes, *, body_size: int = 7) -> header.ContentHeader:
     content = struct.pack(">HHQ", 60, 0, body_size) + properties
-    used, channel, found = amqp_salvage.unmarshal(framed(content))
-    assert (used, channel) == (len(content) + 8, 1)
+    frame = amqp_reader.readable(framed(content))
+    used, channel, found = pamqp.frame.unmarshal(frame)
+    assert (used, channel) == (len(frame), 1)
     assert isinstance(found, header.ContentHeader)
     assert found.body_size == body_size
     return found
@@ -41,7 +42,7 @@ def read(properties: bytes, *, body_size: int = 7) -> header.ContentHeader:
     st.sets(st.sampled_from(TEXTS)),
     st.booleans(),
 )
-def test_one_bad_value_hides_no_other(
+def test_unreadable_property_leaves_the_others_readable(
     texts: dict[str, str],
     headers: dict[str, Any],
     bad: set[str],
@@ -68,34 +69,46 @@ def test_one_bad_value_hides_no_other(
         assert getattr(found.properties, name) == marked[name]
     assert found.properties.priority == 3
     kept = dict(found.properties.headers or {})
+    unreadable = kept.pop(amqp_reader.UNREADABLE, [])
+    assert isinstance(unreadable, list)
     assert ("at" in kept) is not bad_header
     assert {**kept, "at": 0} == {**told, "at": 0}
-    unreadable = found.unreadable if isinstance(found, Salvaged) else ()
     assert len(unreadable) == len(lost) + bad_header
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
-def test_whatever_comes_is_read_or_refused_as_the_library_refuses(raw: bytes, kind: int) -> None:
+def test_random_frame_is_read_or_rejected_as_the_library_does(raw: bytes, kind: int) -> None:
     for data in (raw, framed(raw, kind=kind), framed(b"\0\x3c\0\0" + bytes(8) + raw)):
         try:
-            amqp_salvage.unmarshal(data)
+            pamqp.frame.unmarshal(amqp_reader.readable(data))
         except exceptions.PAMQPException:
             continue
 
 
-def test_behind_a_value_of_unknown_kind_the_rest_of_the_table_is_lost_and_nothing_else() -> None:
+def test_header_of_unknown_kind_loses_the_rest_of_its_table_only() -> None:
     table = b"\x01at\x01" + b"\x01b?1234" + b"\x01ct\x01"
     flags = Properties.flags["headers"] | Properties.flags["message_id"]
     raw = struct.pack(">HI", flags, len(table)) + table + b"\x02id"
     found = read(raw)
-    assert isinstance(found, Salvaged)
-    assert found.properties.headers == {"a": True}
+    assert found.properties.headers == {"a": True, amqp_reader.UNREADABLE: ["headers from 62"]}
     assert found.properties.message_id == "id"
-    assert found.unreadable == ("headers from 62",)
 
 
-def test_what_is_not_a_message_is_refused_as_ever() -> None:
+def test_frame_that_is_no_message_is_rejected_as_the_library_does() -> None:
     with pytest.raises(exceptions.UnmarshalingException):
-        amqp_salvage.unmarshal(framed(struct.pack(">I", 0x7FFF7FFF), kind=1))
-    assert amqp.CONNECT_TIMEOUT_S  # whose import installs it
-    assert pamqp.frame.unmarshal is amqp_salvage.unmarshal
+        amqp_reader.readable(framed(struct.pack(">I", 0x7FFF7FFF), kind=1))
+
+
+def test_library_is_not_patched_by_its_use() -> None:
+    assert pamqp.frame.unmarshal.__module__ == "pamqp.frame"
+
+
+@given(st.dictionaries(ASCII, ASCII, max_size=5), st.binary(max_size=40), st.integers(0, 0xFFFF))
+def test_frame_that_is_passed_unread_is_one_that_the_library_reads(
+    headers: dict[str, str], rest: bytes, flags: int
+) -> None:
+    table = Properties(headers={**headers}, delivery_mode=2).marshal()[2:]
+    content = struct.pack(">HHQH", 60, 0, 7, flags) + table + rest
+    for data in (framed(content), framed(b"\0\x3c\0\x3c\x01c" + bytes(9) + rest, kind=1)):
+        if amqp_reader._is_plain(data):
+            pamqp.frame.unmarshal(data)
