@@ -1,12 +1,24 @@
 """Weigh sessions' SQL in the cloud: stores events and computes sessions from them."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from farmiq.cloud import sink
+from farmiq.farm import sessions as rules
+from farmiq.farm.sessions import Fact
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
+
+# What each row of `_read_sessions` says of its session, before the fields of its Fact.
+_OF_SESSION = (
+    "tenant_id", "session_id", "farm_id", "barn_id", "device_id", "station_id", "clock_suspect",
+    "weight_count", "received_at", "heard_at",
+)  # fmt: skip
 
 _store_events = sink.insert_into("weighvision_events")
 
@@ -28,7 +40,7 @@ async def apply_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     )
     if sessions and new:
         await _lock_sessions(tx, sessions)
-        await _compute_sessions(tx, sessions)
+        await _update_sessions(tx, await _read_sessions(tx, sessions))
     await sink.notify_pages(tx, "weighvision_changed", events)
     return new
 
@@ -41,94 +53,84 @@ async def _lock_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> Non
         select s.* from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::timestamptz[]) s
         on conflict on constraint weight_sessions_pkey do update set tenant_id = w.tenant_id
         """,
-        (
-            [event.tenant_id for event in sessions],
-            [event.session_id for event in sessions],
-            [event.farm_id for event in sessions],
-            [event.barn_id for event in sessions],
-            [event.occurred_at for event in sessions],
-        ),
+        db.columns(sessions, "tenant_id", "session_id", "farm_id", "barn_id", "occurred_at"),
     )
 
 
-async def _compute_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> None:
-    """The rules are those of the edge (D-123): of several the earliest, finalized over cancelled.
+async def _read_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> list[tuple[Any, ...]]:
+    """The events of these sessions in order: what is true of the session, then a Fact's fields.
 
-    Weights are those that devices send, else the first and the last weighing (C-29); a weight that
-    the edge derived from its weighings counts only while there is no weighing here.
+    Without weighings between the first and the last, as at the edge: those decide nothing.
     """
+    cursor = await tx.execute(
+        """
+        select tenant_id, session_id, farm_id, barn_id, device_id, station_id, is_suspect,
+          weight_count, received_at, heard_at, event_id, event_type, occurred_at, null, batch_id,
+          case event_type when %s then initial_weight_kg when %s then final_weight_kg
+            else weight_kg end,
+          image_count, case event_type when %s then media_id end, reason, is_derived
+        from (
+          select e.*, e.payload ->> %s as station_id, e.payload ->> 'reason' as reason,
+            e.payload ? %s as is_derived,
+            row_number() over in_order as number, count(*) over of_type as type_count,
+            count(*) filter (where e.event_type = %s) over of_session as weight_count,
+            bool_or(e.clock_suspect) over of_session as is_suspect,
+            min(e.stored_at) over of_session as received_at,
+            max(e.stored_at) over of_session as heard_at
+          from weighvision_events e
+            join unnest(%s::text[], %s::uuid[]) as s(tenant_id, session_id)
+              on s.tenant_id = e.tenant_id and s.session_id = e.session_id
+          window of_session as (partition by e.tenant_id, e.session_id),
+            of_type as (partition by e.tenant_id, e.session_id, e.event_type),
+            in_order as (of_type order by e.occurred_at, e.event_id)) numbered
+        where event_type <> %s or number = 1 or number = type_count
+        order by tenant_id, session_id, occurred_at, event_id
+        """,
+        (
+            words.SESSION_CREATED,
+            words.SESSION_FINALIZED,
+            words.IMAGE_CAPTURED,
+            words.STATION,
+            words.DERIVED,
+            words.WEIGHT_RECORDED,
+            *db.columns(sessions, "tenant_id", "session_id"),
+            words.WEIGHT_RECORDED,
+        ),
+        binary=True,
+    )
+    return await cursor.fetchall()
+
+
+async def _update_sessions(tx: db.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write what the events of each session come to by the rules of the farm.
+
+    As one JSON text: it costs a third of twenty arrays.
+    """
+    sessions = [_session(list(events)) for _, events in groupby(rows, key=lambda row: row[:2])]
     await tx.execute(
         """
         update weight_sessions w set
-          farm_id = f.farm_id, barn_id = f.barn_id, device_id = f.device_id,
-          station_id = f.station_id, clock_suspect = f.clock_suspect,
-          batch_id = f.batch_id, has_created = f.created_at is not null,
-          status = case when f.finalized_at is not null then 'finalized'
-            when f.cancelled_at is not null then 'cancelled' else 'created' end,
-          start_at = coalesce(f.created_at, f.first_at),
-          end_at = coalesce(f.finalized_at, f.cancelled_at),
-          initial_weight_kg = coalesce(
-            case when not f.initial_derived then f.initial_weight_kg end,
-            f.first_weight_kg, f.initial_weight_kg),
-          final_weight_kg = case when f.finalized_at is not null then coalesce(
-            case when not f.final_derived then f.final_weight_kg end,
-            f.last_weight_kg, f.final_weight_kg) end,
-          image_count = f.image_count,
-          cancel_reason = case when f.finalized_at is null then f.cancel_reason end,
-          weight_count = f.weight_count, media_ids = f.media_ids,
-          received_at = f.received_at, heard_at = f.heard_at
-        from (
-          select e.tenant_id, e.session_id,
-            (array_agg(e.farm_id order by e.occurred_at, e.event_id))[1] as farm_id,
-            (array_agg(e.barn_id order by e.occurred_at, e.event_id))[1] as barn_id,
-            (array_agg(e.device_id order by e.occurred_at, e.event_id))[1] as device_id,
-            (array_agg(e.payload ->> %(station)s order by e.occurred_at, e.event_id)
-              filter (where e.payload ? %(station)s))[1] as station_id,
-            bool_or(e.clock_suspect) as clock_suspect,
-            min(e.occurred_at) as first_at,
-            min(e.occurred_at) filter (where e.event_type = %(created)s) as created_at,
-            min(e.occurred_at) filter (where e.event_type = %(finalized)s) as finalized_at,
-            min(e.occurred_at) filter (where e.event_type = %(cancelled)s) as cancelled_at,
-            (array_agg(e.batch_id order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(created)s))[1] as batch_id,
-            (array_agg(e.initial_weight_kg order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(created)s))[1] as initial_weight_kg,
-            coalesce((array_agg(e.payload ? %(derived)s order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(created)s))[1], false) as initial_derived,
-            (array_agg(e.final_weight_kg order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(finalized)s))[1] as final_weight_kg,
-            coalesce((array_agg(e.payload ? %(derived)s order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(finalized)s))[1], false) as final_derived,
-            (array_agg(e.image_count order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(finalized)s))[1] as image_count,
-            (array_agg(e.payload ->> 'reason' order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(cancelled)s))[1] as cancel_reason,
-            (array_agg(e.weight_kg order by e.occurred_at, e.event_id)
-              filter (where e.event_type = %(weight)s))[1] as first_weight_kg,
-            (array_agg(e.weight_kg order by e.occurred_at desc, e.event_id desc)
-              filter (where e.event_type = %(weight)s))[1] as last_weight_kg,
-            count(*) filter (where e.event_type = %(weight)s) as weight_count,
-            array(
-              select i.media_id from weighvision_events i
-              where i.tenant_id = e.tenant_id and i.session_id = e.session_id
-                and i.event_type = %(image)s
-              group by i.media_id order by min(i.occurred_at), i.media_id) as media_ids,
-            min(e.stored_at) as received_at, max(e.stored_at) as heard_at
-          from weighvision_events e
-          join unnest(%(tenants)s::text[], %(sessions)s::uuid[]) as s(tenant_id, session_id)
-            on s.tenant_id = e.tenant_id and s.session_id = e.session_id
-          group by e.tenant_id, e.session_id) f
-        where w.tenant_id = f.tenant_id and w.session_id = f.session_id
+          farm_id = s.farm_id, barn_id = s.barn_id, device_id = s.device_id,
+          station_id = s.station_id, clock_suspect = s.clock_suspect,
+          weight_count = s.weight_count, received_at = s.received_at, heard_at = s.heard_at,
+          has_created = s.has_created, media_ids = s.media_ids, status = s.status,
+          start_at = s.start_at, end_at = s.end_at, batch_id = s.batch_id,
+          initial_weight_kg = s.initial_weight_kg, final_weight_kg = s.final_weight_kg,
+          image_count = s.image_count, cancel_reason = s.cancel_reason
+        from json_populate_recordset(null::weight_sessions, %s::text::json) s
+        where w.tenant_id = s.tenant_id and w.session_id = s.session_id
         """,
-        {
-            "created": words.SESSION_CREATED,
-            "weight": words.WEIGHT_RECORDED,
-            "image": words.IMAGE_CAPTURED,
-            "finalized": words.SESSION_FINALIZED,
-            "cancelled": words.SESSION_CANCELLED,
-            "derived": words.DERIVED,
-            "station": words.STATION,
-            "tenants": [event.tenant_id for event in sessions],
-            "sessions": [event.session_id for event in sessions],
-        },
+        (msgspec.json.encode(sessions).decode(),),
     )
+
+
+def _session(rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """The columns of the session of these events. Its first event says where it was."""
+    session = rules.fold(Fact(*row[len(_OF_SESSION) :]) for row in rows)
+    return {
+        **dict(zip(_OF_SESSION, rows[0], strict=False)),
+        "station_id": next((row[5] for row in rows if row[5] is not None), None),
+        "has_created": "created" in session.parts,
+        "media_ids": session.announced,
+        **{name: getattr(session, name) for name in rules.COLUMNS},
+    }

@@ -10,7 +10,7 @@ from farmiq import api
 from farmiq.api import At, Id
 from farmiq.edge import access
 from farmiq.edge.weighvision import queries
-from farmiq.edge.weighvision.rules import Part, Status
+from farmiq.farm.sessions import Part, Status
 from farmiq.plumbing import db, log
 from farmiq.plumbing.http import HttpError
 

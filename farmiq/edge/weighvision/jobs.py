@@ -14,7 +14,8 @@ import prometheus_client
 
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
-from farmiq.edge.weighvision import rules, store
+from farmiq.edge.weighvision import store
+from farmiq.farm import sessions as rules
 from farmiq.plumbing import db
 
 INCOMPLETE = "weighvision.session_incomplete"

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from farmiq.edge.weighvision import jobs, rules, store
+from farmiq.edge.weighvision import jobs, store
+from farmiq.farm import sessions as rules
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 

@@ -13,8 +13,8 @@ import psycopg
 
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.weighvision import store
-from farmiq.edge.weighvision.rules import Fact, Session, fold
 from farmiq.edge.weighvision.store import Owner
+from farmiq.farm.sessions import Fact, Session, fold
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import SessionTopic

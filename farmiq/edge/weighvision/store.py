@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from farmiq.edge.weighvision.rules import Fact, Session
+from farmiq.farm import sessions as rules
+from farmiq.farm.sessions import Fact, Session
 from farmiq.messages import weighvision as words
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db
@@ -140,14 +141,8 @@ async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -
             image_count, cancel_reason)
         where w.id = s.id
         """,
-        (
-            list(sessions),
-            *db.columns(
-                sessions.values(), "status", "start_at", "end_at", "batch_id", "initial_weight_kg",
-                "final_weight_kg", "image_count", "reason",
-            ),
-        ),
-    )  # fmt: skip
+        (list(sessions), *db.columns(sessions.values(), *rules.COLUMNS)),
+    )
 
 
 # --- retention

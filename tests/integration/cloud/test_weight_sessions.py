@@ -15,12 +15,16 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.weighvision import store
-from farmiq.edge.weighvision.rules import Fact, fold
+from farmiq.edge.ingress import transaction
+from farmiq.farm.sessions import Fact, fold
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
+from tests.integration.edge.weighvision.conftest import Weighing, stations
 from tests.unit.edge.weighvision.test_rules import facts
+
+__all__ = ["stations"]  # a fixture
 
 START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
 STATE = """
@@ -91,13 +95,10 @@ async def state(pool: db.Pool, session_id: UUID) -> tuple[Any, ...]:
 @pytest.mark.req("SC-05", "RB-28")
 @settings(max_examples=60)
 @given(data=st.data(), told=st.lists(facts(), min_size=1, max_size=7))
-async def test_the_cloud_reads_off_what_the_edge_does(
+async def test_the_session_in_the_cloud_is_what_the_rules_say_for_any_order_and_split(
     pool: db.Pool, data: st.DataObject, told: list[Fact]
 ) -> None:
-    """The pure machine of the edge and the cloud's statement agree, in any order and split.
-
-    The bus has no sequence numbers, so at one moment the ids decide, at both.
-    """
+    """The bus has no sequence numbers, so at one moment the ids decide, at both sites."""
     bare = [_bare(fact) for fact in told]
     one = Told()
     events = [one.event(fact) for fact in bare]
@@ -112,10 +113,65 @@ async def test_the_cloud_reads_off_what_the_edge_does(
     meant = fold(bare, stored=[fact.media_id for fact in bare if fact.media_id])
     assert found[:8] == (
         meant.status, meant.start_at, meant.end_at, meant.batch_id, meant.initial_weight_kg,
-        meant.final_weight_kg, meant.image_count, meant.reason,
+        meant.final_weight_kg, meant.image_count, meant.cancel_reason,
     )  # fmt: skip
-    assert set(found[8]) == meant.announced
+    assert tuple(found[8]) == meant.announced
     assert tuple(found[9]) == meant.missing
+
+
+@pytest.mark.req("SC-05", "RB-28")
+@settings(max_examples=25)
+@given(data=st.data())
+async def test_any_order_and_repetition_gives_the_same_session_at_both_sites(
+    pool: db.Pool, stations: Database, data: st.DataObject
+) -> None:
+    """Also when the edge derived weights from the weighings that it had so far."""
+    weighing = Weighing()
+    messages = [
+        weighing.created(**data.draw(st.sampled_from([{}, {"initial_weight_kg": 79.0}]))),
+        weighing.captured(UUID(int=78)),
+        weighing.captured(UUID(int=77)),
+        weighing.weight(80.0),
+        weighing.weight(79.5),
+        weighing.weight(80.5),
+        weighing.finalized(2, **data.draw(st.sampled_from([{}, {"final_weight_kg": 81.0}]))),
+        weighing.cancelled(),
+    ]
+    messages = data.draw(st.lists(st.sampled_from(messages), min_size=1, unique=True))
+    async with db.pool(stations.url, name="edge") as edge:
+        for part in _mixed(data, messages):
+            await transaction.commit(edge, part)
+        async with edge.connection() as connection:
+            (at_the_edge,) = await db.fetch_all(
+                connection,
+                "select status, start_at, end_at, batch_id, initial_weight_kg, final_weight_kg, "
+                "image_count, cancel_reason from weight_sessions where id = %s",
+                weighing.session_id,
+            )
+            sent = await db.fetch_all(
+                connection,
+                "select id, event_type, 't-001', farm_id, barn_id, device_id, session_id, "
+                "occurred_at, trace_id, payload_json::text from sync_outbox where session_id = %s",
+                weighing.session_id,
+            )
+    for part in _mixed(data, [_event(row) for row in sent]):
+        await landed(pool, part)
+    assert (await state(pool, weighing.session_id))[:8] == at_the_edge
+
+
+def _mixed(data: st.DataObject, sent: list[Any]) -> list[list[Any]]:
+    """All of these in any order, some of them again, in one or two parts."""
+    again = data.draw(st.lists(st.sampled_from(range(len(sent))), max_size=5))
+    order = data.draw(st.permutations([*range(len(sent)), *again]))
+    cut = data.draw(st.integers(0, len(order)))
+    parts = ([sent[index] for index in part] for part in (order[:cut], order[cut:]))
+    return [part for part in parts if part]
+
+
+def _event(row: tuple[Any, ...]) -> BusEvent:
+    names = ("event_id", "event_type", "tenant_id", "farm_id", "barn_id", "device_id", "session_id",
+             "occurred_at", "trace_id")  # fmt: skip
+    return BusEvent(**dict(zip(names, row, strict=False)), payload=msgspec.Raw(row[-1].encode()))
 
 
 def _bare(fact: Fact) -> Fact:
@@ -139,7 +195,7 @@ def a_weighing() -> list[Fact]:
     ]
 
 
-async def test_a_final_weight_that_nobody_named_is_the_last_weighing(pool: db.Pool) -> None:
+async def test_final_weight_is_the_last_weighing_when_the_device_named_none(pool: db.Pool) -> None:
     """C-29: also when the finalized came first and the weights an outage later."""
     one, told = Told(), a_weighing()
     await landed(pool, [one.event(told[4])])
@@ -149,7 +205,7 @@ async def test_a_final_weight_that_nobody_named_is_the_last_weighing(pool: db.Po
     assert (found[0], found[4], found[5], found[9]) == ("finalized", 80.5, 81.0, [])
 
 
-async def test_what_the_edge_took_from_the_weighings_it_had_gives_way_to_all_of_them(
+async def test_weight_derived_by_the_edge_yields_to_weighings_that_arrive_later(
     pool: db.Pool,
 ) -> None:
     """The finalized went out with the first weighing, the second came later."""
@@ -163,7 +219,7 @@ async def test_what_the_edge_took_from_the_weighings_it_had_gives_way_to_all_of_
     assert (await state(pool, one.session_id))[5] == 81.0
 
 
-async def test_the_same_session_id_of_two_companies_is_two_sessions(pool: db.Pool) -> None:
+async def test_session_id_used_by_two_companies_is_two_sessions(pool: db.Pool) -> None:
     ours = Told()
     theirs = Told(ours.session_id, "t-002")
     await landed(pool, [ours.event(a_weighing()[0]), theirs.event(a_weighing()[4])])
@@ -174,7 +230,22 @@ async def test_the_same_session_id_of_two_companies_is_two_sessions(pool: db.Poo
     assert rows == [("t-001", "created"), ("t-002", "finalized")]
 
 
-async def test_an_image_outside_of_a_session_makes_none(pool: db.Pool) -> None:
+async def test_weighings_between_the_first_and_the_last_are_counted(pool: db.Pool) -> None:
+    """They decide nothing, so they are not loaded; a scale that was left on sends thousands."""
+    one = Told()
+    weights = [
+        Fact(ids.new(), words.WEIGHT_RECORDED, START + timedelta(seconds=n), weight_kg=80.0 + n)
+        for n in range(5)
+    ]
+    await landed(pool, [one.event(fact) for fact in weights])
+    async with pool.connection() as connection:
+        rows = await db.fetch_all(
+            connection, "select weight_count, initial_weight_kg from weight_sessions"
+        )
+    assert rows == [(5, 80.0)]
+
+
+async def test_image_without_a_session_creates_no_session(pool: db.Pool) -> None:
     event = msgspec.structs.replace(Told().event(a_weighing()[1]), session_id=None)
     assert await landed(pool, [event]) == 1
     async with pool.connection() as connection:
@@ -182,7 +253,7 @@ async def test_an_image_outside_of_a_session_makes_none(pool: db.Pool) -> None:
 
 
 @pytest.mark.req("RB-28")
-async def test_consumers_at_the_same_time_lose_nothing(pool: db.Pool) -> None:
+async def test_concurrent_consumers_of_one_session_lose_no_event(pool: db.Pool) -> None:
     for _ in range(10):
         one, told = Told(), a_weighing()
         await asyncio.gather(*(landed(pool, [one.event(fact)]) for fact in told))

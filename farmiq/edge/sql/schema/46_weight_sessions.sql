@@ -1,4 +1,4 @@
--- Weigh sessions: what their events come to (weight_session_events; edge/weighvision/rules.py).
+-- Weigh sessions: what their events come to (weight_session_events; farm/sessions.py).
 -- Any event of a session makes its row (C-28). received_at is when the edge heard of it first and
 -- heard_at when last: timers go by these, never by a device's clock (C-27, C-44).
 create table weight_sessions (

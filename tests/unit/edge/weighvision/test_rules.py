@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.weighvision.rules import PARTS, Fact, Session, fold, overdue
+from farmiq.farm.sessions import PARTS, Fact, Session, fold, overdue
 from farmiq.messages import weighvision as words
 
 START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
@@ -128,7 +128,7 @@ def test_finalized_wins_over_cancelled_in_either_order() -> None:
     for told in ([FINALIZED, CANCELLED], [CANCELLED, FINALIZED]):
         session = fold(told)
         assert (session.status, session.end_at) == ("finalized", FINALIZED.occurred_at)
-        assert session.reason is None
+        assert session.cancel_reason is None
 
 
 def test_of_two_ends_under_two_ids_the_earlier_counts() -> None:

@@ -1,10 +1,13 @@
 """Pure: the state of a weigh session from its events, whatever their order and repetition.
 
-The same set of facts always gives the same session. The rules where facts disagree (D-123):
+Edge and cloud compute sessions by these rules alone: the same facts give the same session at both.
+Where facts disagree (D-123):
 
 - of several created, finalized or cancelled the earliest by (time, seq, id) counts;
 - finalized wins over cancelled, whichever came or happened first: no weighing is hidden;
-- nothing that comes later undoes either of them.
+- nothing that comes later undoes either of them;
+- a weight that the device named counts before its weighings, one that the edge derived from the
+  weighings it had only while there is no weighing (C-29).
 """
 
 from collections.abc import Collection, Iterable
@@ -19,11 +22,19 @@ Status = Literal["created", "finalized", "cancelled"]
 Part = Literal["created", "weight", "image", "finalized"]
 # What a session needs to be valid, in the order in which it is reported (SC-01).
 PARTS: tuple[Part, ...] = get_args(Part)
+# Fields of a Session that are columns of weight_sessions at both sites.
+COLUMNS = (
+    "status", "start_at", "end_at", "batch_id", "initial_weight_kg", "final_weight_kg",
+    "image_count", "cancel_reason",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One event. `weight_kg` is that of a weighing, or the one in created or finalized."""
+    """One event. `weight_kg` is that of a weighing, or the one in created or finalized.
+
+    `seq` is known at the edge only, and that a weight `is_derived` by the edge in the cloud only.
+    """
 
     event_id: UUID
     event_type: str
@@ -34,6 +45,7 @@ class Fact:
     image_count: int | None = None
     media_id: UUID | None = None
     reason: str | None = None
+    is_derived: bool = False
 
     @property
     def order(self) -> tuple[datetime, int, int]:
@@ -43,7 +55,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`images` were announced and are stored; `announced` may still be on the way."""
+    """`images` were announced and are stored; `announced`, in order, may be on the way."""
 
     status: Status
     start_at: datetime
@@ -52,14 +64,14 @@ class Session:
     initial_weight_kg: float | None
     final_weight_kg: float | None
     image_count: int | None
-    reason: str | None
+    cancel_reason: str | None
     parts: frozenset[Part]
-    announced: frozenset[UUID]
+    announced: tuple[UUID, ...]
     stored: frozenset[UUID]
 
     @property
     def images(self) -> frozenset[UUID]:
-        return self.announced & self.stored
+        return self.stored.intersection(self.announced)
 
     @property
     def valid(self) -> bool:
@@ -82,17 +94,17 @@ class Session:
 
 def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
     """The session of these facts, at least one. `stored` are the images uploaded for it."""
-    in_order = sorted(set(facts), key=lambda fact: fact.order)
+    in_order = sorted(facts, key=lambda fact: fact.order)
     created = _first(in_order, words.SESSION_CREATED)
     finalized = _first(in_order, words.SESSION_FINALIZED)
     cancelled = _first(in_order, words.SESSION_CANCELLED)
     weights = [fact for fact in in_order if fact.event_type == words.WEIGHT_RECORDED]
-    announced = frozenset(fact.media_id for fact in in_order if fact.media_id)
+    announced = tuple(dict.fromkeys(fact.media_id for fact in in_order if fact.media_id))
     ended = finalized or cancelled
     values: dict[Part, object] = {
         "created": created,
         "weight": weights,
-        "image": announced & frozenset(stored),
+        "image": set(stored).intersection(announced),
         "finalized": finalized,
     }
     return Session(
@@ -103,7 +115,7 @@ def fold(facts: Iterable[Fact], *, stored: Collection[UUID] = ()) -> Session:
         initial_weight_kg=_weight(created, weights[:1]),
         final_weight_kg=_weight(finalized, weights[-1:]) if finalized else None,
         image_count=finalized.image_count if finalized else None,
-        reason=cancelled.reason if cancelled and not finalized else None,
+        cancel_reason=cancelled.reason if cancelled and not finalized else None,
         parts=frozenset(part for part in PARTS if values[part]),
         announced=announced,
         stored=frozenset(stored),
@@ -144,7 +156,8 @@ def _first(in_order: Iterable[Fact], event_type: str) -> Fact | None:
 
 
 def _weight(fact: Fact | None, weighings: list[Fact]) -> float | None:
-    """The weight that the device named itself, else its weighing (C-29)."""
-    if fact is not None and fact.weight_kg is not None:
-        return fact.weight_kg
-    return weighings[0].weight_kg if weighings else None
+    """The weight that the device named itself, else its weighing (C-29), else the edge's."""
+    named = fact.weight_kg if fact else None
+    if named is None or (fact and fact.is_derived and weighings):
+        return weighings[0].weight_kg if weighings else None
+    return named

@@ -1,0 +1,1 @@
+"""Farm rules that edge and cloud share; table names are data where they need SQL."""
