@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from farmiq.api import BodyOf, ResponseOf
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
-from farmiq.cloud.console.weighing_api import WeighingApi
+from farmiq.cloud.console.weighings.api import WeighingApi
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion.service import Ingestion

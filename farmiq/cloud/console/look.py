@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -43,8 +44,11 @@ Endpoint = Callable[..., Awaitable[Any]]
 
 files = assets.read()
 
+HERE = Path(__file__).parent
+AREAS = ("templates", "company", "telemetry", "weighings", "sites")
+
 _templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("farmiq.cloud.console"),
+    loader=jinja2.FileSystemLoader([HERE / area for area in AREAS]),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,

@@ -13,7 +13,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from farmiq import api
-from farmiq.cloud.console import forms, live, look, readings, store
+from farmiq.cloud.console import forms, live, look
+from farmiq.cloud.console.company import queries as company_queries
+from farmiq.cloud.console.company.view import SelectableCompany
+from farmiq.cloud.console.telemetry import queries
+from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
@@ -116,7 +120,7 @@ class Pages:
         if self.hub.is_full(signed_in.token_hash):
             raise http.HttpError(429, "too many live pages are open: close some", retry_after_s=10)
         async with self.as_person(request, signed_in) as connection:
-            company = await store.company(connection, email=signed_in.email)
+            company = await company_queries.company(connection, email=signed_in.email)
         if company is None:
             raise not_signed_in()
         about = request.query_params.get("about", live.TELEMETRY)
@@ -232,16 +236,16 @@ class Pages:
         except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
 
-    async def choices(self, signed_in: SignIn) -> list[readings.SelectableCompany]:
+    async def choices(self, signed_in: SignIn) -> list[SelectableCompany]:
         if not signed_in.is_super_admin:
             return []
         async with session.as_person(self.pool, signed_in.token) as connection:
-            return await store.choices(connection)
+            return await company_queries.choices(connection)
 
     async def _view(self, request: Request, signed_in: SignIn) -> readings.View:
         async with self.as_person(request, signed_in) as connection:
-            company = await store.company(connection, email=signed_in.email)
-            rows = await store.latest(connection)
+            company = await company_queries.company(connection, email=signed_in.email)
+            rows = await queries.latest(connection)
         if company is None:
             raise not_signed_in()
         # In a thread, like rendering: a large farm must not delay other requests.

@@ -11,8 +11,8 @@ from datetime import timedelta
 
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import live, pages
-from farmiq.cloud.console.site_pages import SitePages
-from farmiq.cloud.console.weighing_pages import WeighingPages
+from farmiq.cloud.console.sites.routes import SitePages
+from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http

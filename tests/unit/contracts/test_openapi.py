@@ -13,8 +13,8 @@ from starlette.routing import Route
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.console import readings
 from farmiq.cloud.console.pages import LatestReadings
+from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BatchAccepted, OutboxBatch

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.console import look, schedules, site_day, sites, strips
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import Change, May, SiteDayQuery, WakeImage
-from farmiq.cloud.console.sites import Day, Site
-from farmiq.cloud.console.strips import Camera, Cell, State, Stay, Wake
+from farmiq.cloud.console import look
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.sites import day as site_day
+from farmiq.cloud.console.sites import schedules, strips
+from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites.day import Change, May, SiteDayQuery, WakeImage
+from farmiq.cloud.console.sites.strips import Camera, Cell, State, Stay, Wake
+from farmiq.cloud.console.sites.view import Day, Site
 
 BANGKOK, BERLIN = ZoneInfo("Asia/Bangkok"), ZoneInfo("Europe/Berlin")
 TODAY = date(2025, 1, 15)

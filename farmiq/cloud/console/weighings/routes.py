@@ -11,17 +11,13 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.cloud.console import (
-    look,
-    pages,
-    store,
-    weighing_api,
-    weighing_store,
-    weighings,
-    words,
-)
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.weighings import Detail, View, Weighing
+from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console.company import queries as company_queries
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.weighings import api as weighing_api
+from farmiq.cloud.console.weighings import queries
+from farmiq.cloud.console.weighings import view as weighings
+from farmiq.cloud.console.weighings.view import Detail, View, Weighing
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -87,12 +83,12 @@ class WeighingPages:
             now = await _now(connection)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
-            weighings_of_day = await weighing_store.day(
+            weighings_of_day = await queries.day(
                 connection, begin=begin, end=end, patience_s=self.patience_s
             )
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
-            here = await weighing_store.here(connection, weighing_store.pictures(shown))
-            last_at = None if weighings_of_day else await weighing_store.last_at(connection)
+            here = await queries.here(connection, queries.pictures(shown))
+            last_at = None if weighings_of_day else await queries.last_at(connection)
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
@@ -109,11 +105,11 @@ class WeighingPages:
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
             weighing = await self._find(connection, session_id)
-            events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, weighing.media_ids)
+            events = await queries.events(connection, session_id)
+            here = await queries.here(connection, weighing.media_ids)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
-            before, after = await weighing_store.beside(connection, weighing, begin=begin, end=end)
+            before, after = await queries.beside(connection, weighing, begin=begin, end=end)
             now = await _now(connection)
         return weighings.detail(
             company,
@@ -127,13 +123,13 @@ class WeighingPages:
         )
 
     async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await store.company(connection, email=signed_in.email)
+        company = await company_queries.company(connection, email=signed_in.email)
         if company is None:
             raise pages.not_signed_in()
         return company
 
     async def _find(self, connection: db.Connection, session_id: UUID) -> Weighing:
-        weighing = await weighing_store.find(connection, session_id, patience_s=self.patience_s)
+        weighing = await queries.find(connection, session_id, patience_s=self.patience_s)
         if weighing is None:
             raise HttpError(404, "there is no such weighing")
         return weighing

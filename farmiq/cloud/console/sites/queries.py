@@ -11,11 +11,11 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.console import strips
-from farmiq.cloud.console.images import Image
-from farmiq.cloud.console.site_day import Alert, Change, WakeImage
-from farmiq.cloud.console.sites import DAYS, Day, Site
-from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
+from farmiq.cloud.console.sites import strips
+from farmiq.cloud.console.sites.day import Alert, Change, WakeImage
+from farmiq.cloud.console.sites.images import Image
+from farmiq.cloud.console.sites.strips import GRACE, Camera, Stay, Wake
+from farmiq.cloud.console.sites.view import DAYS, Day, Site
 from farmiq.plumbing import db
 
 MAX_ALERTS = 50

@@ -16,23 +16,15 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import (
-    forms,
-    images,
-    look,
-    pages,
-    schedules,
-    site_day,
-    site_store,
-    sites,
-    store,
-    strips,
-    words,
-)  # fmt: skip
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import May, SiteDayQuery
-from farmiq.cloud.console.sites import Site
-from farmiq.cloud.console.strips import Camera
+from farmiq.cloud.console import forms, look, pages, words
+from farmiq.cloud.console.company import queries as company_queries
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.sites import day as site_day
+from farmiq.cloud.console.sites import images, queries, schedules, strips
+from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites.day import May, SiteDayQuery
+from farmiq.cloud.console.sites.strips import Camera
+from farmiq.cloud.console.sites.view import Site
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, pictures
 from farmiq.plumbing.gallery import Gallery
@@ -100,11 +92,11 @@ class SitePages:
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            image = await site_store.image(connection, image_id)
+            now = (await queries.now(connection)).astimezone(UTC)
+            image = await queries.image(connection, image_id)
             if image is None:
                 raise _not_found("image")
-            before, after = await site_store.images_beside(connection, image)
+            before, after = await queries.images_beside(connection, image)
         view = images.view(company, image, before=before, after=after, now=now)
         return await self._page("image.html", signed_in, view)
 
@@ -123,12 +115,12 @@ class SitePages:
         image_id = _id(request, "image_id", "image")
         async with self._acting(request, signed_in) as connection:
             may = await self._may(connection, signed_in)
-            place = await site_store.place_of(connection, image_id)
+            place = await queries.place_of(connection, image_id)
             if place is None:
                 raise _not_found("image")
             if not may.resend:
                 raise HttpError(403, "viewers look only: an operator may ask for an image again")
-            await site_store.request_resend(connection, image_id)
+            await queries.request_resend(connection, image_id)
         site_id, device_id, day = place
         address = sites.site_address(site_id, day=day, camera=device_id)
         return _redirect(request, f"{address}#i-{image_id}")
@@ -147,7 +139,7 @@ class SitePages:
             async with self._acting(request, signed_in) as connection:
                 site, camera = await self._camera(connection, request)
                 await self._must_schedule(connection, signed_in)
-                await site_store.request_change(connection, camera.device_id, cron)
+                await queries.request_change(connection, camera.device_id, cron)
         except psycopg.errors.InvalidParameterValue:
             return await self._schedule(request, signed_in, entered=cron)
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
@@ -159,7 +151,7 @@ class SitePages:
         async with self._acting(request, signed_in) as connection:
             site, _ = await self._camera(connection, request)
             await self._must_schedule(connection, signed_in)
-            await site_store.cancel_change(connection, change_id)
+            await queries.cancel_change(connection, change_id)
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def _page(
@@ -179,15 +171,15 @@ class SitePages:
     async def _sites(self, request: Request, signed_in: SignIn) -> sites.View:
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            all_sites = await site_store.sites(connection)
-            days = await site_store.last_days(connection)
+            now = (await queries.now(connection)).astimezone(UTC)
+            all_sites = await queries.sites(connection)
+            days = await queries.last_days(connection)
             today = {site.site_id: site.today for site in all_sites}
             current = [e.session_id for e in days if today.get(e.site_id) == e.session_date]
-            wakes = await site_store.wakes(connection, current)
+            wakes = await queries.wakes(connection, current)
             wanted = list({wake.device_id for wake in wakes})
-            stays = await site_store.stays(connection, wanted)
-            cameras = await site_store.cameras(connection, None, wanted)
+            stays = await queries.stays(connection, wanted)
+            cameras = await queries.cameras(connection, None, wanted)
         # In a thread, like rendering: a large farm must not delay other requests.
         site_of = {day.session_id: day.site_id for day in days}
         wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
@@ -200,20 +192,20 @@ class SitePages:
         site_id = _id(request, "site_id", "site")
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            site = await site_store.site(connection, site_id)
+            now = (await queries.now(connection)).astimezone(UTC)
+            site = await queries.site(connection, site_id)
             if site is None:
                 raise _not_found("site")
-            day = await site_store.day(connection, site_id, query.day or site.today)
-            wakes = await site_store.wakes(connection, [day.session_id] if day else [])
+            day = await queries.day(connection, site_id, query.day or site.today)
+            wakes = await queries.wakes(connection, [day.session_id] if day else [])
             here = [wake.image_id for wake in wakes if wake.image_id]
-            wake_images = await site_store.images(connection, here)
+            wake_images = await queries.images(connection, here)
             came = list({wake.device_id for wake in wakes})
-            stays = await site_store.stays(connection, came)
-            cameras = await site_store.cameras(connection, site_id, came)
+            stays = await queries.stays(connection, came)
+            cameras = await queries.cameras(connection, site_id, came)
             known = [camera.device_id for camera in cameras]
-            changes = await site_store.waiting_changes(connection, known)
-            alerts = await site_store.alerts(connection, day) if day else []
+            changes = await queries.waiting_changes(connection, known)
+            alerts = await queries.alerts(connection, day) if day else []
             may = await self._may(connection, signed_in)
         site_of = {day.session_id: site_id} if day else {}
         wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
@@ -236,10 +228,10 @@ class SitePages:
         problem, preview = "", None
         async with self.pages.as_person(request, signed_in) as connection:
             company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
+            now = (await queries.now(connection)).astimezone(UTC)
             site, camera = await self._camera(connection, request)
-            changes = await site_store.waiting_changes(connection, [camera.device_id])
-            today = await site_store.wake_times(
+            changes = await queries.waiting_changes(connection, [camera.device_id])
+            today = await queries.wake_times(
                 connection, camera.wake_schedule_cron, timezone=site.zone_today, at=site.today
             )
             may = await self._may(connection, signed_in)
@@ -267,11 +259,11 @@ class SitePages:
     ) -> schedules.Preview:
         # A savepoint: an invalid schedule must not end the transaction.
         async with connection.transaction():
-            answer = await site_store.preview_change(connection, camera.device_id, cron)
+            answer = await queries.preview_change(connection, camera.device_id, cron)
             first = api.parse_day(answer["effective_date"])
-            now = await site_store.now(connection)
+            now = await queries.now(connection)
             before, after = [
-                await site_store.wake_times(connection, schedule, timezone=site.timezone, at=first)
+                await queries.wake_times(connection, schedule, timezone=site.timezone, at=first)
                 for schedule in (camera.wake_schedule_cron, cron)
             ]
         return schedules.preview(
@@ -286,8 +278,8 @@ class SitePages:
     async def _camera(self, connection: db.Connection, request: Request) -> tuple[Site, Camera]:
         site_id = _id(request, "site_id", "site")
         device_id = _id(request, "device_id", "camera")
-        site = await site_store.site(connection, site_id)
-        cameras = await site_store.cameras(connection, site_id, [])
+        site = await queries.site(connection, site_id)
+        cameras = await queries.cameras(connection, site_id, [])
         camera = next((camera for camera in cameras if camera.device_id == device_id), None)
         if site is None or camera is None:
             raise _not_found("camera")
@@ -320,7 +312,7 @@ class SitePages:
         return form
 
     async def _may(self, connection: db.Connection, signed_in: SignIn) -> May:
-        role = await site_store.role(connection, signed_in.user_id)
+        role = await queries.role(connection, signed_in.user_id)
         return site_day.may(role, is_super_admin=signed_in.is_super_admin)
 
     async def _must_schedule(self, connection: db.Connection, signed_in: SignIn) -> None:
@@ -328,7 +320,7 @@ class SitePages:
             raise HttpError(403, "schedules are changed by technicians and admins")
 
     async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await store.company(connection, email=signed_in.email)
+        company = await company_queries.company(connection, email=signed_in.email)
         if company is None:
             raise pages.not_signed_in()
         return company

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row, dict_row
 
-from farmiq.cloud.console.weighings import Event, Weighing
+from farmiq.cloud.console.weighings.view import Event, Weighing
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
