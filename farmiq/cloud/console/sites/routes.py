@@ -16,9 +16,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import forms, look, pages, words
-from farmiq.cloud.console.company import queries as company_queries
-from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console import look, pages, words
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import images, queries, schedules, strips
 from farmiq.cloud.console.sites import view as sites
@@ -49,7 +47,8 @@ class SitePages:
     gallery: Gallery | None
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint, method in (
+        look.add_pages(
+            app,
             ("/sites", self.list_page, "GET"),
             ("/sites/rows", self.rows, "GET"),
             (IMAGE, self.image, "GET"),
@@ -61,44 +60,37 @@ class SitePages:
             (SCHEDULE, self.schedule, "GET"),
             (SCHEDULE, self.change_schedule, "POST"),
             (f"{SCHEDULE}/{{change_id}}/cancel", self.cancel_change, "POST"),
-        ):
-            app.add_api_route(
-                path, look.with_error_pages(endpoint), methods=[method], include_in_schema=False
-            )
+        )
 
     async def list_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("sites.html", signed_in, await self._sites(request, signed_in))
+        return await self.pages.page("sites.html", signed_in, await self._sites(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
         view = await self._sites(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "sites_fragment.html", view=view)
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "site_list.html", "sites", view)
 
     async def site_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("site.html", signed_in, await self._site(request, signed_in))
+        return await self.pages.page("site.html", signed_in, await self._site(request, signed_in))
 
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         view = await self._site(request, signed_in)
-        page = await asyncio.to_thread(
-            look.page, "site_fragment.html", view=view, csrf=signed_in.csrf_token
-        )
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "site_detail.html", "parts", view, signed_in.csrf_token)
 
     async def image(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = (await queries.now(connection)).astimezone(UTC)
             image = await queries.image(connection, image_id)
             if image is None:
                 raise _not_found("image")
             before, after = await queries.images_beside(connection, image)
         view = images.view(company, image, before=before, after=after, now=now)
-        return await self._page("image.html", signed_in, view)
+        return await self.pages.page("image.html", signed_in, view)
 
     async def file(self, request: Request) -> Response:
         stored, gallery = await self._stored(request)
@@ -111,7 +103,7 @@ class SitePages:
     async def resend(self, request: Request) -> Response:
         """A person requests an image again (DB2-20)."""
         signed_in = await self.pages.must_be_signed_in(request)
-        await self._form(request, signed_in)
+        await self.pages.form(request, signed_in)
         image_id = _id(request, "image_id", "image")
         async with self._acting(request, signed_in) as connection:
             may = await self._may(connection, signed_in)
@@ -133,7 +125,7 @@ class SitePages:
 
     async def change_schedule(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        form = await self._form(request, signed_in)
+        form = await self.pages.form(request, signed_in)
         cron = _cron(form.get("cron"))
         try:
             async with self._acting(request, signed_in) as connection:
@@ -146,7 +138,7 @@ class SitePages:
 
     async def cancel_change(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        await self._form(request, signed_in)
+        await self.pages.form(request, signed_in)
         change_id = _id(request, "change_id", "schedule change")
         async with self._acting(request, signed_in) as connection:
             site, _ = await self._camera(connection, request)
@@ -154,23 +146,9 @@ class SitePages:
             await queries.cancel_change(connection, change_id)
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
-    async def _page(
-        self,
-        template: str,
-        signed_in: SignIn,
-        view: sites.View | site_day.View | schedules.ScheduleView | images.View,
-        *,
-        status: int = 200,
-    ) -> Response:
-        choices = await self.pages.choices(signed_in)
-        return await asyncio.to_thread(
-            look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
-            choices=choices,
-        )  # fmt: skip
-
     async def _sites(self, request: Request, signed_in: SignIn) -> sites.View:
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = (await queries.now(connection)).astimezone(UTC)
             all_sites = await queries.sites(connection)
             days = await queries.last_days(connection)
@@ -191,7 +169,7 @@ class SitePages:
         query = _day_query(request)
         site_id = _id(request, "site_id", "site")
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = (await queries.now(connection)).astimezone(UTC)
             site = await queries.site(connection, site_id)
             if site is None:
@@ -227,7 +205,7 @@ class SitePages:
     async def _schedule(self, request: Request, signed_in: SignIn, *, entered: str) -> Response:
         problem, preview = "", None
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = (await queries.now(connection)).astimezone(UTC)
             site, camera = await self._camera(connection, request)
             changes = await queries.waiting_changes(connection, [camera.device_id])
@@ -252,7 +230,9 @@ class SitePages:
             may=may,
             now=now,
         )
-        return await self._page("schedule.html", signed_in, view, status=422 if problem else 200)
+        return await self.pages.page(
+            "schedule.html", signed_in, view, status=422 if problem else 200
+        )
 
     async def _preview(
         self, connection: db.Connection, site: Site, camera: Camera, cron: str
@@ -305,12 +285,6 @@ class SitePages:
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             raise HttpError(409, db.first_line(error)) from error
 
-    async def _form(self, request: Request, signed_in: SignIn) -> dict[str, str]:
-        form = await forms.read(request)
-        if not forms.came_from_us(form, signed_in.csrf_token):
-            raise HttpError(403, "this form is not of your sign-in: load the page again")
-        return form
-
     async def _may(self, connection: db.Connection, signed_in: SignIn) -> May:
         role = await queries.role(connection, signed_in.user_id)
         return site_day.may(role, is_super_admin=signed_in.is_super_admin)
@@ -318,12 +292,6 @@ class SitePages:
     async def _must_schedule(self, connection: db.Connection, signed_in: SignIn) -> None:
         if not (await self._may(connection, signed_in)).schedule:
             raise HttpError(403, "schedules are changed by technicians and admins")
-
-    async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await company_queries.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company
 
 
 def _day_query(request: Request) -> SiteDayQuery:

@@ -10,12 +10,9 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At, Id, PathId
 from farmiq.cloud.console import look, pages, words
-from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.store import SignIn
-from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
 SESSIONS = "/api/v1/weighvision/sessions"
@@ -145,7 +142,7 @@ class WeighingApi:
         wanted = query.page()
         async with self.pages.as_person(request, signed_in) as connection:
             if query.day:
-                zone = words.zone(await self._timezone(connection, signed_in))
+                zone = words.zone((await self.pages.company(connection, signed_in)).timezone)
                 begin, end = weighings.bounds(query.day, zone)
                 # Other limits of the time count too.
                 wanted["begin"] = max(begin, query.begin) if query.begin else begin
@@ -181,12 +178,6 @@ class WeighingApi:
             {"media_id": media_id, "here": media_id in here} for media_id in weighing.media_ids
         ]
         return {**_row(weighing), "events": events, "images": images}
-
-    async def _timezone(self, connection: db.Connection, signed_in: SignIn) -> str:
-        company = await company_queries.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company.timezone
 
 
 def _row(weighing: weighings.Weighing) -> dict[str, Any]:

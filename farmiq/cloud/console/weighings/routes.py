@@ -12,8 +12,6 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud.console import look, pages, words
-from farmiq.cloud.console.company import queries as company_queries
-from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.weighings import api as weighing_api
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
@@ -44,42 +42,39 @@ class WeighingPages:
     patience_s: float
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint in (
-            ("/weighings", self.day),
-            ("/weighings/rows", self.rows),
-            ("/weighings/{session_id}", self.weighing),
-            ("/weighings/{session_id}/parts", self.parts),
-        ):
-            app.add_api_route(path, look.with_error_pages(endpoint), include_in_schema=False)
+        look.add_pages(
+            app,
+            ("/weighings", self.day, "GET"),
+            ("/weighings/rows", self.rows, "GET"),
+            ("/weighings/{session_id}", self.weighing, "GET"),
+            ("/weighings/{session_id}/parts", self.parts, "GET"),
+        )
         weighing_api.WeighingApi(self.pages, self.patience_s).add_to(app)
 
     async def day(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("weighings.html", signed_in, await self._day(request, signed_in))
+        return await self.pages.page(
+            "weighings.html", signed_in, await self._day(request, signed_in)
+        )
 
     async def rows(self, request: Request) -> Response:
         view = await self._day(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "weighings_fragment.html", view=view)
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "weighing_list.html", "weighings", view)
 
     async def weighing(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("weighing.html", signed_in, await self._detail(request, signed_in))
+        return await self.pages.page(
+            "weighing.html", signed_in, await self._detail(request, signed_in)
+        )
 
     async def parts(self, request: Request) -> Response:
         view = await self._detail(request, await self.pages.must_be_signed_in(request))
-        return await asyncio.to_thread(look.page, "weighing_fragment.html", view=view)
-
-    async def _page(self, template: str, signed_in: SignIn, view: View | Detail) -> Response:
-        choices = await self.pages.choices(signed_in)
-        return await asyncio.to_thread(
-            look.page, template, view=view, csrf=signed_in.csrf_token, choices=choices
-        )
+        return await look.fragment(request, "weighing_detail.html", "parts", view)
 
     async def _day(self, request: Request, signed_in: SignIn) -> View:
         query = api.parse(DayFilter, request).query()
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = await _now(connection)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
@@ -103,7 +98,7 @@ class WeighingPages:
     async def _detail(self, request: Request, signed_in: SignIn) -> Detail:
         session_id = _session_id(request)
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             weighing = await self._find(connection, session_id)
             events = await queries.events(connection, session_id)
             here = await queries.here(connection, weighing.media_ids)
@@ -121,12 +116,6 @@ class WeighingPages:
             after=after,
             now=now,
         )
-
-    async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await company_queries.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company
 
     async def _find(self, connection: db.Connection, session_id: UUID) -> Weighing:
         weighing = await queries.find(connection, session_id, patience_s=self.patience_s)

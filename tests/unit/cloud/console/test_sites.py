@@ -379,7 +379,7 @@ def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
     (card,) = found.cameras
     assert len(card.rows) == site_day.MAX_ROWS + site_day.MAX_FAILED
     assert card.more == "and 800 more of this day, 800 of them failed; all of them are counted"
-    shown = look.render("site_fragment.html", view=found, csrf="x")
+    shown = look.part("site_detail.html", "parts", found, "x")
     assert len(shown) < 500_000
     assert long[:300] not in shown
 
@@ -468,7 +468,7 @@ def test_a_preview_says_what_comes_and_what_goes() -> None:
 
 def test_names_from_elsewhere_are_only_text() -> None:
     odd = camera(device_name="<script>alert(1)</script>")
-    shown = look.render("site_fragment.html", view=view(wake(3, "failed"), cameras=[odd]), csrf="x")
+    shown = look.part("site_detail.html", "parts", view(wake(3, "failed"), cameras=[odd]), "x")
     assert "<script>" not in shown
 
 
@@ -488,6 +488,6 @@ def test_a_picture_that_is_not_ok_says_so_and_one_that_nobody_can_read_is_not_dr
     assert [(row.blemish, row.picture) for row in card.rows] == [
         ("", True), ("Too dark", True), ("Unreadable", False),
     ]  # fmt: skip
-    page = bytes(look.page("site_fragment.html", view=shown, csrf="x").body).decode()
+    page = look.part("site_detail.html", "parts", shown, "x")
     assert page.count("data-quality=") == 2
     assert 'data-quality="dark" title="because of it"' in page
