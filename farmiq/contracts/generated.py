@@ -11,7 +11,8 @@ from fastapi.routing import APIRoute
 from farmiq.api import BodyOf, ResponseOf
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
-from farmiq.cloud.console.weighing_api import WeighingApi
+from farmiq.cloud.console.telemetry.routes import TelemetryPages
+from farmiq.cloud.console.weighings.api import WeighingApi
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion.service import Ingestion
@@ -47,8 +48,8 @@ def app(site: str) -> FastAPI:
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
-        pages = Pages(nothing, nothing, nothing, cookie_secure=False)
-        pages.add_to(server.app)
+        pages = Pages(nothing, nothing, nothing)
+        TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing, nothing).add_to(server.app)

@@ -11,8 +11,10 @@ from datetime import timedelta
 
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import live, pages
-from farmiq.cloud.console.site_pages import SitePages
-from farmiq.cloud.console.weighing_pages import WeighingPages
+from farmiq.cloud.console.company.routes import CompanyPages
+from farmiq.cloud.console.sites.routes import SitePages
+from farmiq.cloud.console.telemetry.routes import TelemetryPages
+from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
@@ -25,12 +27,16 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        console_pages = pages.Pages(pool, sign_ins, hub, cookie_secure=settings.cookie_secure)
-        WeighingPages(console_pages, patience_s=60 * settings.weighvision_incomplete_min).add_to(
-            server.app
-        )
-        SitePages(console_pages, camera_images.gallery(settings)).add_to(server.app)
-        console_pages.add_to(server.app)
+        console_pages = pages.Pages(pool, sign_ins, hub)
+        patience_s = 60 * settings.weighvision_incomplete_min
+        for area in (
+            console_pages,
+            CompanyPages(console_pages, settings.cookie_secure),
+            TelemetryPages(console_pages),
+            WeighingPages(console_pages, patience_s),
+            SitePages(console_pages, camera_images.gallery(settings)),
+        ):
+            area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))
         server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:

@@ -9,8 +9,10 @@ import psycopg
 import pytest
 
 from farmiq.cloud import sink, sinks
-from farmiq.cloud.console import readings, store
-from farmiq.cloud.console.readings import Company, State
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.telemetry import queries
+from farmiq.cloud.console.telemetry import view as readings
+from farmiq.cloud.console.telemetry.view import State
 from farmiq.cloud.identity import accounts, session
 from farmiq.cloud.telemetry import service as cloud_telemetry
 from farmiq.edge.devices import registration
@@ -59,7 +61,7 @@ class Sites:
     async def row(self, *, after: timedelta = timedelta(0)) -> readings.Row:
         """What the page says of the only sensor, now or some time later."""
         async with session.as_person(self.cloud, self.token) as connection:
-            found = await store.latest(connection)
+            found = await queries.latest(connection)
         (row,) = readings.view(COMPANY, found, now=datetime.now(UTC) + after).rows
         return row
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from farmiq.cloud.console import site_store
+from farmiq.cloud.console.sites import queries as site_store
 from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from tests.sql import two_companies
 from tests.sql.camera.farm import Farm

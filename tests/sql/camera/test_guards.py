@@ -130,6 +130,7 @@ def test_people_may_call_none_of_the_handlers(farm: Farm) -> None:
     calls = (
         "fn_wake_ingestion_handler(null, null, null, null)",
         "fn_image_completion_handler(null, null)",
+        "fn_complete_images(null, null)",
         "fn_image_failure_handler(null, null, null)",
         "fn_retry_by_id_handler(null, null, null)",
         "fn_retry_image(null, null)",

@@ -97,6 +97,28 @@ def test_a_complete_image_has_one_observation_and_counts_once(farm: Farm, device
 
 
 @pytest.mark.req("FN-06")
+def test_images_completed_together_are_as_if_completed_one_by_one(farm: Farm, device: UUID) -> None:
+    wakes = [farm.wake(device, f"2026-03-10T{hour:02}:00:00+07:00") for hour in (8, 16)]
+    other = farm.wake(farm.device(farm.site(), "0 8 * * *"), EIGHT)
+    fail(farm, wakes[0])
+    images = [wake["image_id"] for wake in (*wakes, other)]
+    urls = [f"s3://images/{number}.jpg" for number in range(3)]
+    together = "select fn_complete_images(%s::uuid[], %s::text[])"
+    with pytest.raises(psycopg.Error, match="no wake has an image") as refused:
+        farm.value(together, [*images, str(ids.new())], [*urls, URL])
+    assert refused.value.sqlstate == "FQ003"
+    for _ in range(2):
+        farm.value(together, images, urls)
+        assert farm.counters(wakes[0]["session_id"]) == (2, 0, 0)
+        assert farm.counters(other["session_id"]) == (1, 0, 0)
+        assert farm.value("select count(*) from petri_observations") == len(images)
+        assert [image(farm, wake, "image_url") for wake in (*wakes, other)] == urls
+    assert image(farm, wakes[0], "resent_received_at = received_at")
+    assert image(farm, wakes[1], "resent_received_at is null")
+    assert farm.value("select count(*) from device_alerts where resolved_at is null") == 0
+
+
+@pytest.mark.req("FN-06")
 def test_the_slot_of_a_camera_goes_before_the_window(farm: Farm) -> None:
     slotted = farm.device(farm.site(), slot_index=7)
     assert complete(farm, farm.wake(slotted, EIGHT))["slot_index"] == 7

@@ -13,8 +13,9 @@ from starlette.routing import Route
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.console import readings
-from farmiq.cloud.console.pages import LatestReadings
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.telemetry import view as readings
+from farmiq.cloud.console.telemetry.routes import LatestReadings
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BatchAccepted, OutboxBatch
@@ -95,7 +96,7 @@ def test_the_errors_named_are_those_that_the_door_gives() -> None:
 
 
 def test_the_latest_readings_are_of_their_type() -> None:
-    company = readings.Company(
+    company = Company(
         company_id=UUID(int=7), name="Hill", tenant_id="t", timezone="UTC", email="a@b"
     )
     reading = readings.Reading(

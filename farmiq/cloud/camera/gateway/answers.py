@@ -45,7 +45,7 @@ from farmiq.plumbing.storage import objects
 NAME = "cloud-camera-gateway"
 # Of one transaction.
 MAX_ANSWERED = 200
-MAX_ASSEMBLED = 16
+MAX_ASSEMBLED = 64
 # Of the images that one assembler has in memory, unless a single one is larger.
 MAX_ASSEMBLED_BYTES = 4 * 2**20
 ASSEMBLERS = 2
@@ -482,13 +482,8 @@ class Answers:
             rows = await store.transfers(tx, list(digests))
             # An image may have been announced differently meanwhile, and have other bytes.
             rows = [r for r in rows if (r.image_id, r.transfer) == uploaded[r.transfer_id]]
-            now = await store.now(tx)
             await store.complete(tx, [(r, object_key(r), digests[r.transfer_id]) for r in rows])
             await store.drop_chunks(tx, [row.transfer_id for row in rows])
-            for row in rows:
-                row.ended_at, row.reason, row.due_at = now, None, now
-                row.transfer = replace(row.transfer, state="complete")
-            await store.save(tx, rows)
             await commands.end_requests(tx, _image_ids(rows), state="done")
             crash.here("camera.before_complete_commit")
         crash.here("camera.after_complete_commit")

@@ -594,28 +594,29 @@ async def schedule_acknowledgement(
 
 
 async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) -> None:
-    """`stored`: (transfer, object key, digests of its chunks), in the order that locks need.
+    """`stored`: (transfer, object key, digests of its chunks). Their acknowledgements are due.
 
     An image that had failed is a retry if its name is unique (C-59).
     """
+    image_ids, keys = [row.image_id for row, _, _ in stored], [key for _, key, _ in stored]
     await tx.execute(
         """
-        select case when i.status = 'failed' and not exists (
-            select from device_images o
-            where o.device_id = i.device_id and o.image_name = i.image_name
-              and o.status <> 'complete' and o.image_id <> i.image_id)
-          then fn_retry_by_id_handler(
-            device_id => i.device_id, image_name => i.image_name, new_image_url => s.image_url)
-          else fn_image_completion_handler(image_id => i.image_id, image_url => s.image_url) end
-        from unnest(%s::uuid[], %s::text[]) with ordinality as s(image_id, image_url, place)
+        select fn_retry_by_id_handler(
+          device_id => i.device_id, image_name => i.image_name, new_image_url => s.image_url)
+        from unnest(%s::uuid[], %s::text[]) as s(image_id, image_url)
         join device_images i on i.image_id = s.image_id
-        order by s.place
+        where i.status = 'failed' and not exists (
+          select from device_images o
+          where o.device_id = i.device_id and o.image_name = i.image_name
+            and o.status <> 'complete' and o.image_id <> i.image_id)
         """,
-        ([row.image_id for row, _, _ in stored], [key for _, key, _ in stored]),
+        (image_ids, keys),
     )
+    await tx.execute("select fn_complete_images(%s::uuid[], %s::text[])", (image_ids, keys))
     await tx.execute(
         """
-        update camera_transfers t set digests = s.digests
+        update camera_transfers t set state = 'complete', digests = s.digests, reason = null,
+          ended_at = (select fn_now()), due_at = (select fn_now())
         from unnest(%s::uuid[], %s::bytea[]) as s(transfer_id, digests)
         where t.transfer_id = s.transfer_id
         """,

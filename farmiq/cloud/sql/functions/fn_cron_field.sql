@@ -24,14 +24,17 @@ declare
   first integer;
   last integer;
 begin
-  if spec = '*' then
-    chosen := array(select generate_series(lowest, highest));
+  chosen := '{}';
+  -- The usual fields without a query: every wake that a camera is told reads five of them.
+  if spec ~ '^\*(/[1-9][0-9]?)?$' then
+    for value in lowest .. highest by coalesce(substr(nullif(spec, '*'), 3)::integer, 1) loop
+      chosen := chosen || value;
+    end loop;
     return;
   elsif spec ~ '^[0-9]{1,2}$' and spec::integer between lowest and highest then
     chosen := array[spec::integer];
     return;
   end if;
-  chosen := '{}';
   foreach term in array string_to_array(spec, ',') loop
     parts := regexp_match(term,
       case when field = 3 then '^(\*|[0-9]+|LW?)(?:(-)([0-9]+))?(?:/([0-9]+))?$'

@@ -10,6 +10,7 @@ declare
     when 'CET' then 'Europe/Brussels' when 'MET' then 'Europe/Brussels'
     when 'EET' then 'Europe/Athens' when 'WET' then 'Europe/Lisbon'
     else fn_zone_name.timezone end;
+  checked timestamptz;
 begin
   if name ~ '^[A-Za-z_]+(/[A-Za-z_-]+)+$'
     or name ~ '^(Etc/)?GMT[+-]?0$' or name ~ '^Etc/GMT[+-][0-9]{1,2}$'
@@ -18,7 +19,7 @@ begin
       'Iceland', 'Iran', 'Israel', 'Jamaica', 'Japan', 'Kwajalein', 'Libya', 'NZ', 'NZ-CHAT', 'Navajo',
       'PRC', 'Poland', 'Portugal', 'ROC', 'ROK', 'Singapore', 'Turkey', 'W-SU') then
     -- Raises invalid_parameter_value for a name that stands in no database.
-    perform timestamp '2000-01-01' at time zone name;
+    checked := timestamp '2000-01-01' at time zone name;
     return name;
   end if;
   raise exception using errcode = 'invalid_parameter_value',

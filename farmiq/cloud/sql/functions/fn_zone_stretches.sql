@@ -7,7 +7,8 @@ language plpgsql stable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  probe record;
+  probed_at timestamp := first_at;
+  utc_offset interval;
   early timestamp;
   late timestamp;
   middle timestamp;
@@ -15,25 +16,25 @@ begin
   starts := array['-infinity'::timestamp];
   offsets := array[first_at at time zone 'UTC' at time zone fn_zone_stretches.timezone - first_at];
   -- No zone has ever changed twice within three hours.
-  for probe in
-    select p.at, p.at at time zone 'UTC' at time zone fn_zone_stretches.timezone - p.at as utc_offset
-    from generate_series(first_at, last_at, interval '3 hours') p(at)
-  loop
-    if probe.utc_offset <> offsets[cardinality(offsets)] then
-      late := probe.at;
+  while probed_at <= last_at loop
+    utc_offset :=
+      probed_at at time zone 'UTC' at time zone fn_zone_stretches.timezone - probed_at;
+    if utc_offset <> offsets[cardinality(offsets)] then
+      late := probed_at;
       early := late - interval '3 hours';
       while late - early > interval '1 second' loop
         middle := early + date_trunc('second', (late - early) / 2);
         if middle at time zone 'UTC' at time zone fn_zone_stretches.timezone - middle
-          = probe.utc_offset then
+          = utc_offset then
           late := middle;
         else
           early := middle;
         end if;
       end loop;
       starts := starts || late;
-      offsets := offsets || probe.utc_offset;
+      offsets := offsets || utc_offset;
     end if;
+    probed_at := probed_at + interval '3 hours';
   end loop;
 end $$;
 revoke execute on function fn_zone_stretches(text, timestamp, timestamp) from public;

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from farmiq.cloud.console import readings
-from farmiq.cloud.console.readings import Company, Reading, State
-from farmiq.cloud.console.sparkline import Point
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.telemetry import view as readings
+from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.cloud.console.telemetry.view import Reading, State
 from farmiq.plumbing import ids
 
 NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)

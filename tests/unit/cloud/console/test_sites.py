@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.console import look, schedules, site_day, sites, strips
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import Change, May, SiteDayQuery, WakeImage
-from farmiq.cloud.console.sites import Day, Site
-from farmiq.cloud.console.strips import Camera, Cell, State, Stay, Wake
+from farmiq.cloud.console import look
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.sites import day as site_day
+from farmiq.cloud.console.sites import schedules, strips
+from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites.day import Change, May, SiteDayQuery, WakeImage
+from farmiq.cloud.console.sites.strips import Camera, Cell, State, Stay, Wake
+from farmiq.cloud.console.sites.view import Day, Site
 
 BANGKOK, BERLIN = ZoneInfo("Asia/Bangkok"), ZoneInfo("Europe/Berlin")
 TODAY = date(2025, 1, 15)
@@ -376,7 +379,7 @@ def test_a_thousand_failures_and_long_words_leave_the_page_small() -> None:
     (card,) = found.cameras
     assert len(card.rows) == site_day.MAX_ROWS + site_day.MAX_FAILED
     assert card.more == "and 800 more of this day, 800 of them failed; all of them are counted"
-    shown = look.render("site_fragment.html", view=found, csrf="x")
+    shown = look.part("site_detail.html", "parts", found, "x")
     assert len(shown) < 500_000
     assert long[:300] not in shown
 
@@ -465,7 +468,7 @@ def test_a_preview_says_what_comes_and_what_goes() -> None:
 
 def test_names_from_elsewhere_are_only_text() -> None:
     odd = camera(device_name="<script>alert(1)</script>")
-    shown = look.render("site_fragment.html", view=view(wake(3, "failed"), cameras=[odd]), csrf="x")
+    shown = look.part("site_detail.html", "parts", view(wake(3, "failed"), cameras=[odd]), "x")
     assert "<script>" not in shown
 
 
@@ -485,6 +488,6 @@ def test_a_picture_that_is_not_ok_says_so_and_one_that_nobody_can_read_is_not_dr
     assert [(row.blemish, row.picture) for row in card.rows] == [
         ("", True), ("Too dark", True), ("Unreadable", False),
     ]  # fmt: skip
-    page = bytes(look.page("site_fragment.html", view=shown, csrf="x").body).decode()
+    page = look.part("site_detail.html", "parts", shown, "x")
     assert page.count("data-quality=") == 2
     assert 'data-quality="dark" title="because of it"' in page

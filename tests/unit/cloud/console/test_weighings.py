@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from farmiq.api import problems
-from farmiq.cloud.console import look, weighings
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.weighing_pages import DayFilter
-from farmiq.cloud.console.weighings import Weighing, WeighingsQuery
+from farmiq.cloud.console import look
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.weighings import view as weighings
+from farmiq.cloud.console.weighings.routes import DayFilter
+from farmiq.cloud.console.weighings.view import Weighing, WeighingsQuery
 from farmiq.messages import kinds
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
@@ -81,7 +82,7 @@ def test_counts_are_of_the_rows_that_are_listed() -> None:
 def test_a_first_weight_is_not_called_the_weight() -> None:
     open_one = view(weighing(final_weight_kg=None, state="created"))
     assert open_one.rows[0].weight == "2 kg"
-    assert "first weight" in look.render("weighings_fragment.html", view=open_one)
+    assert "first weight" in look.part("weighing_list.html", "weighings", open_one)
     assert open_one.spread is None
 
 
@@ -170,7 +171,7 @@ def test_what_devices_say_is_text_and_never_markup() -> None:
 def test_the_fragment_is_part_of_the_page() -> None:
     found = view(weighing())
     page = look.render("weighings.html", view=found, csrf="c", choices=[])
-    assert look.render("weighings_fragment.html", view=found).strip() in page
+    assert look.part("weighing_list.html", "weighings", found).strip() in page
 
 
 def test_an_address_keeps_what_was_chosen() -> None:

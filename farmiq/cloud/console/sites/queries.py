@@ -11,11 +11,11 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.cloud.console import strips
-from farmiq.cloud.console.images import Image
-from farmiq.cloud.console.site_day import Alert, Change, WakeImage
-from farmiq.cloud.console.sites import DAYS, Day, Site
-from farmiq.cloud.console.strips import GRACE, Camera, Stay, Wake
+from farmiq.cloud.console.sites import strips
+from farmiq.cloud.console.sites.day import Alert, Change, WakeImage
+from farmiq.cloud.console.sites.images import Image
+from farmiq.cloud.console.sites.strips import GRACE, Camera, Stay, Wake
+from farmiq.cloud.console.sites.view import DAYS, Day, Site
 from farmiq.plumbing import db
 
 MAX_ALERTS = 50
@@ -67,31 +67,29 @@ async def role(connection: db.Connection, user_id: UUID) -> str | None:
 
 
 async def sites(connection: db.Connection) -> list[Site]:
-    async with connection.cursor(row_factory=class_row(Site)) as cursor:
-        await cursor.execute(_SITE)
-        return await cursor.fetchall()
+    return await db.fetch_as(connection, Site, _SITE)
 
 
 async def site(connection: db.Connection, site_id: UUID) -> Site | None:
-    async with connection.cursor(row_factory=class_row(Site)) as cursor:
-        await cursor.execute(f"{_SITE} where s.site_id = %s", (site_id,))
-        return await cursor.fetchone()
+    rows = await db.fetch_as(connection, Site, f"{_SITE} where s.site_id = %s", (site_id,))
+    return rows[0] if rows else None
 
 
 async def last_days(connection: db.Connection) -> list[Day]:
     """Each site's days of the last two weeks, by its own today."""
-    async with connection.cursor(row_factory=class_row(Day)) as cursor:
-        await cursor.execute(
-            f"{_DAY} where d.session_date > (fn_now() at time zone s.timezone)::date - %s",
-            (DAYS,),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Day,
+        f"{_DAY} where d.session_date > (fn_now() at time zone s.timezone)::date - %s",
+        (DAYS,),
+    )
 
 
 async def day(connection: db.Connection, site_id: UUID, at: date) -> Day | None:
-    async with connection.cursor(row_factory=class_row(Day)) as cursor:
-        await cursor.execute(f"{_DAY} where d.site_id = %s and d.session_date = %s", (site_id, at))
-        return await cursor.fetchone()
+    rows = await db.fetch_as(
+        connection, Day, f"{_DAY} where d.site_id = %s and d.session_date = %s", (site_id, at)
+    )
+    return rows[0] if rows else None
 
 
 async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[Wake]:
@@ -118,13 +116,13 @@ async def wakes(connection: db.Connection, session_ids: Sequence[UUID]) -> list[
 
 async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]:
     """At which sites these cameras were, and when."""
-    async with connection.cursor(row_factory=class_row(Stay)) as cursor:
-        await cursor.execute(
-            "select device_id, site_id, assigned_at, ended_at from device_assignments "
-            "where device_id = any(%s)",
-            (list(wanted),),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Stay,
+        "select device_id, site_id, assigned_at, ended_at from device_assignments "
+        "where device_id = any(%s)",
+        (list(wanted),),
+    )
 
 
 async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:
@@ -155,66 +153,67 @@ async def cameras(
     connection: db.Connection, site_id: UUID | None, wanted: Sequence[UUID]
 ) -> list[Camera]:
     """The cameras that are at the site now, and the wanted ones; by name."""
-    async with connection.cursor(row_factory=class_row(Camera)) as cursor:
-        await cursor.execute(
-            f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
-            "order by lower(d.device_name), d.device_id",
-            {"site_id": site_id, "wanted": list(wanted), "grace": GRACE},
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Camera,
+        f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
+        "order by lower(d.device_name), d.device_id",
+        {"site_id": site_id, "wanted": list(wanted), "grace": GRACE},
+    )
 
 
 async def waiting_changes(connection: db.Connection, wanted: Sequence[UUID]) -> list[Change]:
     """The change of each camera that takes effect at its next midnight: the newest (C-71)."""
-    async with connection.cursor(row_factory=class_row(Change)) as cursor:
-        await cursor.execute(
-            """
-            select distinct on (device_id) change_id, device_id, new_wake_schedule_cron as cron,
-              effective_date
-            from device_schedule_changes
-            where device_id = any(%s) and applied_at is null and superseded_at is null
-              and cancelled_at is null
-            order by device_id, requested_at desc, position desc
-            """,
-            (list(wanted),),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Change,
+        """
+        select distinct on (device_id) change_id, device_id, new_wake_schedule_cron as cron,
+          effective_date
+        from device_schedule_changes
+        where device_id = any(%s) and applied_at is null and superseded_at is null
+          and cancelled_at is null
+        order by device_id, requested_at desc, position desc
+        """,
+        (list(wanted),),
+    )
 
 
 async def alerts(connection: db.Connection, session: Day) -> list[Alert]:
-    async with connection.cursor(row_factory=class_row(Alert)) as cursor:
-        await cursor.execute(
-            """
-            select a.alert_id, d.device_name, a.message
-            from device_alerts a left join devices d on d.device_id = a.device_id
-            where a.resolved_at is null and a.alert_date = %s and a.site_id = %s
-            order by a.created_at desc limit %s
-            """,
-            (session.session_date, session.site_id, MAX_ALERTS),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Alert,
+        """
+        select a.alert_id, d.device_name, a.message
+        from device_alerts a left join devices d on d.device_id = a.device_id
+        where a.resolved_at is null and a.alert_date = %s and a.site_id = %s
+        order by a.created_at desc limit %s
+        """,
+        (session.session_date, session.site_id, MAX_ALERTS),
+    )
 
 
 async def image(connection: db.Connection, image_id: UUID) -> Image | None:
     """None if the company has no such image."""
-    async with connection.cursor(row_factory=class_row(Image)) as cursor:
-        await cursor.execute(
-            """
-            select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at, i.status,
-              i.received_at, coalesce(o.size_bytes, i.image_size) as image_size, i.error_message,
-              o.quality, o.quality_reason, o.width_px, o.height_px, o.sha256, p.site_id,
-              s.site_name, s.timezone, n.session_date
-            from device_images i
-            join devices d on d.device_id = i.device_id
-            left join petri_observations o on o.image_id = i.image_id
-            left join device_wake_payloads p on p.image_id = i.image_id
-            left join sites s on s.site_id = p.site_id
-            left join site_device_sessions n on n.session_id = p.site_device_session_id
-            where i.image_id = %s
-            """,
-            (image_id,),
-        )
-        return await cursor.fetchone()
+    rows = await db.fetch_as(
+        connection,
+        Image,
+        """
+        select i.image_id, i.device_id, d.device_name, i.image_name, i.captured_at, i.status,
+          i.received_at, coalesce(o.size_bytes, i.image_size) as image_size, i.error_message,
+          o.quality, o.quality_reason, o.width_px, o.height_px, o.sha256, p.site_id,
+          s.site_name, s.timezone, n.session_date
+        from device_images i
+        join devices d on d.device_id = i.device_id
+        left join petri_observations o on o.image_id = i.image_id
+        left join device_wake_payloads p on p.image_id = i.image_id
+        left join sites s on s.site_id = p.site_id
+        left join site_device_sessions n on n.session_id = p.site_device_session_id
+        where i.image_id = %s
+        """,
+        (image_id,),
+    )
+    return rows[0] if rows else None
 
 
 async def images_beside(connection: db.Connection, image: Image) -> tuple[UUID | None, ...]:

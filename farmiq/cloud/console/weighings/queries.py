@@ -5,9 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row, dict_row
-
-from farmiq.cloud.console.weighings import Event, Weighing
+from farmiq.cloud.console.weighings.view import Event, Weighing
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
@@ -36,64 +34,63 @@ async def day(
     connection: db.Connection, *, begin: datetime, end: datetime, patience_s: float
 ) -> list[Weighing]:
     """The weighings of a day, newest first."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
-            "order by w.start_at desc, w.session_id desc limit %(limit)s",
-            {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
-        )
-        return [_weighing(row) for row in await cursor.fetchall()]
+    rows = await db.fetch_dicts(
+        connection,
+        _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
+        "order by w.start_at desc, w.session_id desc limit %(limit)s",
+        {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
+    )
+    return list(map(_weighing, rows))
 
 
 async def find(
     connection: db.Connection, session_id: UUID, *, patience_s: float
 ) -> Weighing | None:
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            _WEIGHING + "where w.session_id = %(session_id)s",
-            {"session_id": session_id, "patience_s": patience_s},
-        )
-        row = await cursor.fetchone()
-    return _weighing(row) if row else None
+    rows = await db.fetch_dicts(
+        connection,
+        _WEIGHING + "where w.session_id = %(session_id)s",
+        {"session_id": session_id, "patience_s": patience_s},
+    )
+    return _weighing(rows[0]) if rows else None
 
 
 async def page(
     connection: db.Connection, filters: Mapping[str, Any], *, patience_s: float
 ) -> list[Weighing]:
     """A page for the API, newest first; `filters` is a page of a WeighingFilter."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            f"""
-            {_WEIGHING}
-            where (%(farm)s::text is null or w.farm_id = %(farm)s)
-              and (%(barn)s::text is null or w.barn_id = %(barn)s)
-              and (%(device)s::text is null or w.device_id = %(device)s)
-              and (%(state)s::text is null or {_STATE} = %(state)s)
-              and (%(begin)s::timestamptz is null or w.start_at >= %(begin)s)
-              and (%(end)s::timestamptz is null or w.start_at < %(end)s)
-              and (%(after_at)s::timestamptz is null
-                or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
-            order by w.start_at desc, w.session_id desc limit %(limit)s
-            """,
-            {**filters, "patience_s": patience_s},
-        )
-        return [_weighing(row) for row in await cursor.fetchall()]
+    rows = await db.fetch_dicts(
+        connection,
+        f"""
+        {_WEIGHING}
+        where (%(farm)s::text is null or w.farm_id = %(farm)s)
+          and (%(barn)s::text is null or w.barn_id = %(barn)s)
+          and (%(device)s::text is null or w.device_id = %(device)s)
+          and (%(state)s::text is null or {_STATE} = %(state)s)
+          and (%(begin)s::timestamptz is null or w.start_at >= %(begin)s)
+          and (%(end)s::timestamptz is null or w.start_at < %(end)s)
+          and (%(after_at)s::timestamptz is null
+            or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
+        order by w.start_at desc, w.session_id desc limit %(limit)s
+        """,
+        {**filters, "patience_s": patience_s},
+    )
+    return list(map(_weighing, rows))
 
 
 async def events(connection: db.Connection, session_id: UUID) -> list[Event]:
     """The events of a session, in the order in which they happened."""
-    async with connection.cursor(row_factory=class_row(Event)) as cursor:
-        await cursor.execute(
-            """
-            select event_id, event_type, occurred_at, stored_at, media_id, case event_type
-                when %s then initial_weight_kg when %s then final_weight_kg else weight_kg
-              end as weight_kg
-            from weighvision_events where session_id = %s
-            order by occurred_at, event_id limit %s
-            """,
-            (words.SESSION_CREATED, words.SESSION_FINALIZED, session_id, MAX_EVENTS),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_as(
+        connection,
+        Event,
+        """
+        select event_id, event_type, occurred_at, stored_at, media_id, case event_type
+            when %s then initial_weight_kg when %s then final_weight_kg else weight_kg
+          end as weight_kg
+        from weighvision_events where session_id = %s
+        order by occurred_at, event_id limit %s
+        """,
+        (words.SESSION_CREATED, words.SESSION_FINALIZED, session_id, MAX_EVENTS),
+    )
 
 
 async def here(connection: db.Connection, media_ids: Sequence[UUID]) -> set[UUID]:

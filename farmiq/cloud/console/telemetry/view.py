@@ -15,8 +15,10 @@ from enum import StrEnum
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import sparkline, words
-from farmiq.cloud.console.sparkline import Point
+from farmiq.cloud.console import words
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.telemetry import sparkline
+from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.messages import instants
 
 MIN_INTERVAL_S = 10.0
@@ -64,25 +66,6 @@ class Reading:
     revoked: bool = False
     history: tuple[Point, ...]
     clock_suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
-    """Whose page it is."""
-
-    company_id: UUID
-    name: str
-    tenant_id: str
-    timezone: str
-    email: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectableCompany:
-    """A company that a super admin can switch to."""
-
-    company_id: UUID
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

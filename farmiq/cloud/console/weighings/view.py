@@ -16,7 +16,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console import words
-from farmiq.cloud.console.readings import WORTH_SAYING_S, Company
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
 from farmiq.messages import weighvision
 from farmiq.messages.kinds import MAX_WEIGHT_KG
 

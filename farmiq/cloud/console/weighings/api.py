@@ -9,10 +9,10 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, Id, PathId
-from farmiq.cloud.console import look, pages, store, weighing_store, weighings, words
+from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console.weighings import queries
+from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.store import SignIn
-from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
 SESSIONS = "/api/v1/weighvision/sessions"
@@ -142,12 +142,12 @@ class WeighingApi:
         wanted = query.page()
         async with self.pages.as_person(request, signed_in) as connection:
             if query.day:
-                zone = words.zone(await self._timezone(connection, signed_in))
+                zone = words.zone((await self.pages.company(connection, signed_in)).timezone)
                 begin, end = weighings.bounds(query.day, zone)
                 # Other limits of the time count too.
                 wanted["begin"] = max(begin, query.begin) if query.begin else begin
                 wanted["end"] = min(end, query.end) if query.end else end
-            fetched = await weighing_store.page(connection, wanted, patience_s=self.patience_s)
+            fetched = await queries.page(connection, wanted, patience_s=self.patience_s)
         rows, following = api.cut(
             [_row(weighing) for weighing in fetched], query.limit, at="start_at", key="session_id"
         )
@@ -168,22 +168,16 @@ class WeighingApi:
     ) -> Any:
         signed_in = await self.pages.must_be_signed_in(request)
         async with self.pages.as_person(request, signed_in) as connection:
-            weighing = await weighing_store.find(connection, session_id, patience_s=self.patience_s)
+            weighing = await queries.find(connection, session_id, patience_s=self.patience_s)
             if weighing is None:
                 raise HttpError(404, "there is no such weighing")
-            events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, weighing.media_ids)
+            events = await queries.events(connection, session_id)
+            here = await queries.here(connection, weighing.media_ids)
         response.headers.update(api.NO_STORE)
         images = [
             {"media_id": media_id, "here": media_id in here} for media_id in weighing.media_ids
         ]
         return {**_row(weighing), "events": events, "images": images}
-
-    async def _timezone(self, connection: db.Connection, signed_in: SignIn) -> str:
-        company = await store.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company.timezone
 
 
 def _row(weighing: weighings.Weighing) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console import words
-from farmiq.cloud.console.readings import WORTH_SAYING_S
+from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
 
 # A camera may wake a little late and needs time to send: it is overdue only after that.
 GRACE = timedelta(minutes=10)

@@ -16,23 +16,13 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import (
-    forms,
-    images,
-    look,
-    pages,
-    schedules,
-    site_day,
-    site_store,
-    sites,
-    store,
-    strips,
-    words,
-)  # fmt: skip
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.site_day import May, SiteDayQuery
-from farmiq.cloud.console.sites import Site
-from farmiq.cloud.console.strips import Camera
+from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console.sites import day as site_day
+from farmiq.cloud.console.sites import images, queries, schedules, strips
+from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites.day import May, SiteDayQuery
+from farmiq.cloud.console.sites.strips import Camera
+from farmiq.cloud.console.sites.view import Site
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -58,7 +48,8 @@ class SitePages:
     gallery: Gallery | None
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint, method in (
+        look.add_pages(
+            app,
             ("/sites", self.list_page, "GET"),
             ("/sites/rows", self.rows, "GET"),
             (IMAGE, self.image, "GET"),
@@ -70,44 +61,37 @@ class SitePages:
             (SCHEDULE, self.schedule, "GET"),
             (SCHEDULE, self.change_schedule, "POST"),
             (f"{SCHEDULE}/{{change_id}}/cancel", self.cancel_change, "POST"),
-        ):
-            app.add_api_route(
-                path, look.with_error_pages(endpoint), methods=[method], include_in_schema=False
-            )
+        )
 
     async def list_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("sites.html", signed_in, await self._sites(request, signed_in))
+        return await self.pages.page("sites.html", signed_in, await self._sites(request, signed_in))
 
     async def rows(self, request: Request) -> Response:
         view = await self._sites(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "sites_fragment.html", view=view)
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "site_list.html", "sites", view)
 
     async def site_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("site.html", signed_in, await self._site(request, signed_in))
+        return await self.pages.page("site.html", signed_in, await self._site(request, signed_in))
 
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         view = await self._site(request, signed_in)
-        page = await asyncio.to_thread(
-            look.page, "site_fragment.html", view=view, csrf=signed_in.csrf_token
-        )
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "site_detail.html", "parts", view, signed_in.csrf_token)
 
     async def image(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            image = await site_store.image(connection, image_id)
+            company = await self.pages.company(connection, signed_in)
+            now = (await queries.now(connection)).astimezone(UTC)
+            image = await queries.image(connection, image_id)
             if image is None:
                 raise _not_found("image")
-            before, after = await site_store.images_beside(connection, image)
+            before, after = await queries.images_beside(connection, image)
         view = images.view(company, image, before=before, after=after, now=now)
-        return await self._page("image.html", signed_in, view)
+        return await self.pages.page("image.html", signed_in, view)
 
     async def file(self, request: Request) -> Response:
         stored, gallery = await self._stored(request)
@@ -120,16 +104,16 @@ class SitePages:
     async def resend(self, request: Request) -> Response:
         """A person requests an image again (DB2-20)."""
         signed_in = await self.pages.must_be_signed_in(request)
-        await self._form(request, signed_in)
+        await self.pages.form(request, signed_in)
         image_id = _id(request, "image_id", "image")
         async with self._acting(request, signed_in) as connection:
             may = await self._may(connection, signed_in)
-            place = await site_store.place_of(connection, image_id)
+            place = await queries.place_of(connection, image_id)
             if place is None:
                 raise _not_found("image")
             if not may.resend:
                 raise HttpError(403, "viewers look only: an operator may ask for an image again")
-            await site_store.request_resend(connection, image_id)
+            await queries.request_resend(connection, image_id)
         site_id, device_id, day = place
         address = sites.site_address(site_id, day=day, camera=device_id)
         return _redirect(request, f"{address}#i-{image_id}")
@@ -142,53 +126,39 @@ class SitePages:
 
     async def change_schedule(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        form = await self._form(request, signed_in)
+        form = await self.pages.form(request, signed_in)
         cron = _cron(form.get("cron"))
         try:
             async with self._acting(request, signed_in) as connection:
                 site, camera = await self._camera(connection, request)
                 await self._must_schedule(connection, signed_in)
-                await site_store.request_change(connection, camera.device_id, cron)
+                await queries.request_change(connection, camera.device_id, cron)
         except psycopg.errors.InvalidParameterValue:
             return await self._schedule(request, signed_in, entered=cron)
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def cancel_change(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        await self._form(request, signed_in)
+        await self.pages.form(request, signed_in)
         change_id = _id(request, "change_id", "schedule change")
         async with self._acting(request, signed_in) as connection:
             site, _ = await self._camera(connection, request)
             await self._must_schedule(connection, signed_in)
-            await site_store.cancel_change(connection, change_id)
+            await queries.cancel_change(connection, change_id)
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
-
-    async def _page(
-        self,
-        template: str,
-        signed_in: SignIn,
-        view: sites.View | site_day.View | schedules.ScheduleView | images.View,
-        *,
-        status: int = 200,
-    ) -> Response:
-        choices = await self.pages.choices(signed_in)
-        return await asyncio.to_thread(
-            look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
-            choices=choices,
-        )  # fmt: skip
 
     async def _sites(self, request: Request, signed_in: SignIn) -> sites.View:
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            all_sites = await site_store.sites(connection)
-            days = await site_store.last_days(connection)
+            company = await self.pages.company(connection, signed_in)
+            now = (await queries.now(connection)).astimezone(UTC)
+            all_sites = await queries.sites(connection)
+            days = await queries.last_days(connection)
             today = {site.site_id: site.today for site in all_sites}
             current = [e.session_id for e in days if today.get(e.site_id) == e.session_date]
-            wakes = await site_store.wakes(connection, current)
+            wakes = await queries.wakes(connection, current)
             wanted = list({wake.device_id for wake in wakes})
-            stays = await site_store.stays(connection, wanted)
-            cameras = await site_store.cameras(connection, None, wanted)
+            stays = await queries.stays(connection, wanted)
+            cameras = await queries.cameras(connection, None, wanted)
         # In a thread, like rendering: a large farm must not delay other requests.
         site_of = {day.session_id: day.site_id for day in days}
         wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
@@ -200,21 +170,21 @@ class SitePages:
         query = _day_query(request)
         site_id = _id(request, "site_id", "site")
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
-            site = await site_store.site(connection, site_id)
+            company = await self.pages.company(connection, signed_in)
+            now = (await queries.now(connection)).astimezone(UTC)
+            site = await queries.site(connection, site_id)
             if site is None:
                 raise _not_found("site")
-            day = await site_store.day(connection, site_id, query.day or site.today)
-            wakes = await site_store.wakes(connection, [day.session_id] if day else [])
+            day = await queries.day(connection, site_id, query.day or site.today)
+            wakes = await queries.wakes(connection, [day.session_id] if day else [])
             here = [wake.image_id for wake in wakes if wake.image_id]
-            wake_images = await site_store.images(connection, here)
+            wake_images = await queries.images(connection, here)
             came = list({wake.device_id for wake in wakes})
-            stays = await site_store.stays(connection, came)
-            cameras = await site_store.cameras(connection, site_id, came)
+            stays = await queries.stays(connection, came)
+            cameras = await queries.cameras(connection, site_id, came)
             known = [camera.device_id for camera in cameras]
-            changes = await site_store.waiting_changes(connection, known)
-            alerts = await site_store.alerts(connection, day) if day else []
+            changes = await queries.waiting_changes(connection, known)
+            alerts = await queries.alerts(connection, day) if day else []
             may = await self._may(connection, signed_in)
         site_of = {day.session_id: site_id} if day else {}
         wakes = await asyncio.to_thread(strips.mark_required, wakes, stays, site_of=site_of)
@@ -236,11 +206,11 @@ class SitePages:
     async def _schedule(self, request: Request, signed_in: SignIn, *, entered: str) -> Response:
         problem, preview = "", None
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
-            now = (await site_store.now(connection)).astimezone(UTC)
+            company = await self.pages.company(connection, signed_in)
+            now = (await queries.now(connection)).astimezone(UTC)
             site, camera = await self._camera(connection, request)
-            changes = await site_store.waiting_changes(connection, [camera.device_id])
-            today = await site_store.wake_times(
+            changes = await queries.waiting_changes(connection, [camera.device_id])
+            today = await queries.wake_times(
                 connection, camera.wake_schedule_cron, timezone=site.zone_today, at=site.today
             )
             may = await self._may(connection, signed_in)
@@ -261,18 +231,20 @@ class SitePages:
             may=may,
             now=now,
         )
-        return await self._page("schedule.html", signed_in, view, status=422 if problem else 200)
+        return await self.pages.page(
+            "schedule.html", signed_in, view, status=422 if problem else 200
+        )
 
     async def _preview(
         self, connection: db.Connection, site: Site, camera: Camera, cron: str
     ) -> schedules.Preview:
         # A savepoint: an invalid schedule must not end the transaction.
         async with connection.transaction():
-            answer = await site_store.preview_change(connection, camera.device_id, cron)
+            answer = await queries.preview_change(connection, camera.device_id, cron)
             first = api.parse_day(answer["effective_date"])
-            now = await site_store.now(connection)
+            now = await queries.now(connection)
             before, after = [
-                await site_store.wake_times(connection, schedule, timezone=site.timezone, at=first)
+                await queries.wake_times(connection, schedule, timezone=site.timezone, at=first)
                 for schedule in (camera.wake_schedule_cron, cron)
             ]
         return schedules.preview(
@@ -287,8 +259,8 @@ class SitePages:
     async def _camera(self, connection: db.Connection, request: Request) -> tuple[Site, Camera]:
         site_id = _id(request, "site_id", "site")
         device_id = _id(request, "device_id", "camera")
-        site = await site_store.site(connection, site_id)
-        cameras = await site_store.cameras(connection, site_id, [])
+        site = await queries.site(connection, site_id)
+        cameras = await queries.cameras(connection, site_id, [])
         camera = next((camera for camera in cameras if camera.device_id == device_id), None)
         if site is None or camera is None:
             raise _not_found("camera")
@@ -314,25 +286,13 @@ class SitePages:
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             raise HttpError(409, db.first_line(error)) from error
 
-    async def _form(self, request: Request, signed_in: SignIn) -> dict[str, str]:
-        form = await forms.read(request)
-        if not forms.came_from_us(form, signed_in.csrf_token):
-            raise HttpError(403, "this form is not of your sign-in: load the page again")
-        return form
-
     async def _may(self, connection: db.Connection, signed_in: SignIn) -> May:
-        role = await site_store.role(connection, signed_in.user_id)
+        role = await queries.role(connection, signed_in.user_id)
         return site_day.may(role, is_super_admin=signed_in.is_super_admin)
 
     async def _must_schedule(self, connection: db.Connection, signed_in: SignIn) -> None:
         if not (await self._may(connection, signed_in)).schedule:
             raise HttpError(403, "schedules are changed by technicians and admins")
-
-    async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await store.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company
 
 
 def _day_query(request: Request) -> SiteDayQuery:

@@ -11,17 +11,11 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.cloud.console import (
-    look,
-    pages,
-    store,
-    weighing_api,
-    weighing_store,
-    weighings,
-    words,
-)
-from farmiq.cloud.console.readings import Company
-from farmiq.cloud.console.weighings import Detail, View, Weighing
+from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console.weighings import api as weighing_api
+from farmiq.cloud.console.weighings import queries
+from farmiq.cloud.console.weighings import view as weighings
+from farmiq.cloud.console.weighings.view import Detail, View, Weighing
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
@@ -48,51 +42,48 @@ class WeighingPages:
     patience_s: float
 
     def add_to(self, app: FastAPI) -> None:
-        for path, endpoint in (
-            ("/weighings", self.day),
-            ("/weighings/rows", self.rows),
-            ("/weighings/{session_id}", self.weighing),
-            ("/weighings/{session_id}/parts", self.parts),
-        ):
-            app.add_api_route(path, look.with_error_pages(endpoint), include_in_schema=False)
+        look.add_pages(
+            app,
+            ("/weighings", self.day, "GET"),
+            ("/weighings/rows", self.rows, "GET"),
+            ("/weighings/{session_id}", self.weighing, "GET"),
+            ("/weighings/{session_id}/parts", self.parts, "GET"),
+        )
         weighing_api.WeighingApi(self.pages, self.patience_s).add_to(app)
 
     async def day(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("weighings.html", signed_in, await self._day(request, signed_in))
+        return await self.pages.page(
+            "weighings.html", signed_in, await self._day(request, signed_in)
+        )
 
     async def rows(self, request: Request) -> Response:
         view = await self._day(request, await self.pages.must_be_signed_in(request))
-        page = await asyncio.to_thread(look.page, "weighings_fragment.html", view=view)
-        return await asyncio.to_thread(pages.compressed, request, page)
+        return await look.fragment(request, "weighing_list.html", "weighings", view)
 
     async def weighing(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self._page("weighing.html", signed_in, await self._detail(request, signed_in))
+        return await self.pages.page(
+            "weighing.html", signed_in, await self._detail(request, signed_in)
+        )
 
     async def parts(self, request: Request) -> Response:
         view = await self._detail(request, await self.pages.must_be_signed_in(request))
-        return await asyncio.to_thread(look.page, "weighing_fragment.html", view=view)
-
-    async def _page(self, template: str, signed_in: SignIn, view: View | Detail) -> Response:
-        choices = await self.pages.choices(signed_in)
-        return await asyncio.to_thread(
-            look.page, template, view=view, csrf=signed_in.csrf_token, choices=choices
-        )
+        return await look.fragment(request, "weighing_detail.html", "parts", view)
 
     async def _day(self, request: Request, signed_in: SignIn) -> View:
         query = api.parse(DayFilter, request).query()
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             now = await _now(connection)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
-            weighings_of_day = await weighing_store.day(
+            weighings_of_day = await queries.day(
                 connection, begin=begin, end=end, patience_s=self.patience_s
             )
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
-            here = await weighing_store.here(connection, weighing_store.pictures(shown))
-            last_at = None if weighings_of_day else await weighing_store.last_at(connection)
+            here = await queries.here(connection, queries.pictures(shown))
+            last_at = None if weighings_of_day else await queries.last_at(connection)
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
@@ -107,13 +98,13 @@ class WeighingPages:
     async def _detail(self, request: Request, signed_in: SignIn) -> Detail:
         session_id = _session_id(request)
         async with self.pages.as_person(request, signed_in) as connection:
-            company = await self._company(connection, signed_in)
+            company = await self.pages.company(connection, signed_in)
             weighing = await self._find(connection, session_id)
-            events = await weighing_store.events(connection, session_id)
-            here = await weighing_store.here(connection, weighing.media_ids)
+            events = await queries.events(connection, session_id)
+            here = await queries.here(connection, weighing.media_ids)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
-            before, after = await weighing_store.beside(connection, weighing, begin=begin, end=end)
+            before, after = await queries.beside(connection, weighing, begin=begin, end=end)
             now = await _now(connection)
         return weighings.detail(
             company,
@@ -126,14 +117,8 @@ class WeighingPages:
             now=now,
         )
 
-    async def _company(self, connection: db.Connection, signed_in: SignIn) -> Company:
-        company = await store.company(connection, email=signed_in.email)
-        if company is None:
-            raise pages.not_signed_in()
-        return company
-
     async def _find(self, connection: db.Connection, session_id: UUID) -> Weighing:
-        weighing = await weighing_store.find(connection, session_id, patience_s=self.patience_s)
+        weighing = await queries.find(connection, session_id, patience_s=self.patience_s)
         if weighing is None:
             raise HttpError(404, "there is no such weighing")
         return weighing

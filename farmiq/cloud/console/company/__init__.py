@@ -1,0 +1,1 @@
+"""Signing in, and the company that is looked at."""

@@ -1,0 +1,1 @@
+"""Sites of cameras: their days, images and schedules."""

@@ -1,0 +1,1 @@
+"""Latest readings: a page and its JSON."""
