@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import chunks, handlers, store, wire
+from farmiq.cloud.camera.gateway import chunks, handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -33,23 +33,9 @@ def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.RawMessage:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
-def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next batch is told only that its pipeline is aborted."""
-    original = handlers._store
-
-    async def aborted(*_: Any) -> handlers.Outcome:
-        monkeypatch.setattr(handlers, "_store", original)
-        raise psycopg.errors.PipelineAborted("pipeline aborted")
-
-    monkeypatch.setattr(handlers, "_store", aborted)
-
-
-@pytest.mark.parametrize("piped", [True, False])
 async def test_rejection_between_announcements_rolls_back_only_itself(
-    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
+    site: Site, pool: db.Pool
 ) -> None:
-    if not piped:
-        abort_pipeline(monkeypatch)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -93,18 +79,6 @@ async def test_rejected_announcement_changes_nothing(site: Site, pool: db.Pool) 
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
 
-async def test_statement_prepared_after_a_rollback_is_known_to_the_server(
-    pool: db.Pool,
-) -> None:
-    async with db.transaction(pool) as tx:
-        async with tx.pipeline():
-            await tx.execute("select 1", prepare=True)
-            await tx.execute("savepoint wake")
-            await handlers.BatchHandler(tx, Timing(), now())._roll_back()
-        for _ in range(2):
-            await tx.cursor().executemany("select %s::int", [(1,), (2,)])
-
-
 async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
     site: Site, pool: db.Pool
 ) -> None:
@@ -146,27 +120,19 @@ async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcem
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    sent = announced(mac, 1)
 
     async def behind_a_failure() -> None:
         async with db.transaction(pool) as tx, tx.pipeline():
-            camera = (await store.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            said = handlers._parse(camera, wire.parse_topic(sent.topic), sent)
-            await handlers.BatchHandler(tx, Timing(), now()).handle(said)
+            await handlers.apply(tx, [announced(mac, 1)], Timing())
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()
     assert site.rows("select count(*) from device_images") == [(0,)]
 
 
-async def test_aborted_pipeline_is_repeated_without_a_pipeline(
-    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would look like a database that is away, and be tried for ever."""
+async def test_announcement_with_a_bad_topic_beside_it_is_stored(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
-
-    abort_pipeline(monkeypatch)
     outcome = await handlers.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
