@@ -1,6 +1,7 @@
 """Messages of many cameras in one transaction: what one does wrong is its own matter."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -137,3 +138,57 @@ async def test_announcement_with_a_bad_topic_beside_it_is_stored(site: Site, poo
         pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
     assert (outcome.stored, len(outcome.rejected)) == (1, 1)
+
+
+async def test_second_announcement_of_a_batch_that_contradicts_the_first_is_rejected(
+    site: Site, pool: db.Pool
+) -> None:
+    mac, at = (await site.camera()).mac, now().isoformat()
+    first, other = (
+        said(mac, image_name="1.jpg", captured_at=at, total_chunks=2, chunk_size=size)
+        for size in (9, 10)
+    )
+    outcome = await handlers.commit(pool, [first, other, chunk(mac, 1)], Timing())
+    assert [one.reasons for one in outcome.rejected] == [
+        ["chunk_size of this image was 9 and is 10 now"]
+    ]
+    assert site.rows("select received_count, chunk_size from camera_transfers") == [(1, 9)]
+
+
+async def test_statements_of_a_batch_do_not_grow_with_cameras(
+    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, counts = psycopg.AsyncCursor.execute, Counter[int]()
+
+    def counted(size: int) -> Any:
+        async def run(self: Any, *args: Any, **options: Any) -> Any:
+            counts[size] += 1
+            return await execute(self, *args, **options)
+
+        return run
+
+    async with pool.connection():
+        pass
+    for size in (1, 8):
+        macs = [(await site.camera()).mac for _ in range(size)]
+        hellos = [wire.RawMessage(f"device/{mac}/status", b'{"pending_count": 0}') for mac in macs]
+        sent = [message for mac in macs for message in (announced(mac, 1), chunk(mac, 1))]
+        with monkeypatch.context() as patched:
+            patched.setattr(psycopg.AsyncCursor, "execute", counted(size))
+            outcome = await handlers.commit(pool, hellos + sent, Timing())
+        assert (outcome.stored, outcome.rejected) == (3 * size, ())
+    assert counts[8] == counts[1]
+
+
+async def test_two_hellos_of_a_batch_are_stored_as_one_with_what_the_last_one_leaves_out(
+    site: Site, pool: db.Pool
+) -> None:
+    mac = (await site.camera()).mac
+    bodies = (
+        b'{"pending_count": 2, "battery_voltage": 3.5}',
+        b'{"pending_count": 1, "firmware": "7"}',
+    )
+    sent = [wire.RawMessage(f"device/{mac}/status", body) for body in bodies]
+    await handlers.commit(pool, sent, Timing())
+    noted = "select pending_count, battery_voltage, firmware from devices where mac = %s"
+    assert site.rows(noted, mac) == [(1, 3.5, "7")]
