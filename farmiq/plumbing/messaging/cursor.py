@@ -41,13 +41,18 @@ class Cursors:
         self.lanes: list[Lane] = []
         # When we looked, and up to where all was stored then.
         self._reached: deque[tuple[float, int]] = deque()
-        self._is_started = False
+        # How often reading began, and whether it has: meanwhile the cursors may be of another log.
+        self.starts, self._is_started = 0, False
         self._last_seq = self.read_seq = 0
 
     @property
     def stored_seq(self) -> int:
         """All messages up to here are in the database."""
         return min((lane.position.seq for lane in self.lanes), default=0)
+
+    def has_stored(self, seq: int) -> bool:
+        """Whether all messages up to this one are in the database."""
+        return not seq or (self._is_started and self.stored_seq >= seq)
 
     @property
     def lag(self) -> int:
@@ -60,7 +65,7 @@ class Cursors:
         `report` is called with a log that does not go on where it was read last, in the
         transaction that moves the cursors there. Raises CursorMovedError.
         """
-        self._is_started = False
+        self.starts, self._is_started = self.starts + 1, False
         self._reached.clear()
         async with db.transaction(self._pool) as tx:
             self.lanes = await claim(tx, self._reader.stream, lanes=self._lane_count)

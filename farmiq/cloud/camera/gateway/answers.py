@@ -39,6 +39,7 @@ from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.messaging import stream
+from farmiq.plumbing.messaging.cursor import Cursors
 from farmiq.plumbing.messaging.nats import NatsError
 from farmiq.plumbing.storage import objects
 
@@ -81,20 +82,15 @@ class NotStoredError(Exception):
 
 
 class LogPosition:
-    """How far the log is stored. `last_seq` asks the broker for the end of the log."""
+    """Whether the log is stored to its end; `moved` is called when the cursors have moved."""
 
-    def __init__(self, last_seq: Callable[[], Awaitable[int]]) -> None:
-        self._last_seq = last_seq
+    def __init__(self, cursors: Cursors, reader: stream.Reader) -> None:
+        self._cursors, self._reader = cursors, reader
         self._moved = asyncio.Event()
         self._looked_at = time.monotonic()
         self._frozen = 0
-        self._restarts = 0
-        self.seq = 0
 
-    def stored(self, seq: int) -> None:
-        # The log was created again or restored: its old end is not valid.
-        self._restarts += seq < self.seq
-        self.seq = seq
+    def moved(self) -> None:
         self._moved.set()
 
     async def catch_up(self) -> int:
@@ -102,13 +98,15 @@ class LogPosition:
 
         Raises NatsError, or LostError.
         """
+        cursors = self._cursors
         while True:
-            restarts = self._restarts
-            mark, end = self._frozen, await self._last_seq()
-            while self.seq < end and restarts == self._restarts:
+            # A log that is read from a cursor again may be another one, with another end.
+            starts = cursors.starts
+            mark, end = self._frozen, (await self._reader.info()).last_seq
+            while starts == cursors.starts and not cursors.has_stored(end):
                 self._moved.clear()
                 await self._moved.wait()
-            if restarts == self._restarts and self.holds(mark):
+            if starts == cursors.starts and self.holds(mark):
                 return mark
 
     def holds(self, mark: int) -> bool:

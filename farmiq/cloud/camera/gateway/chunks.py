@@ -262,14 +262,14 @@ def after_announcement(
     A failed image continues where it stopped, or from the start if it is announced differently. A
     stored one may be announced in other chunks. A field that is left out stays as it was.
     """
-    differences = _differences(transfer, announcement)
+    reasons = differences(transfer, announcement)
     if transfer.state == "complete":
-        differences = [text for text in differences if not text.startswith(_CHUNKING)]
-    if differences and transfer.state != "failed":
-        raise RejectedMessageError(differences, kind="conflict")
+        reasons = [text for text in reasons if not text.startswith(_CHUNKING)]
+    if reasons and transfer.state != "failed":
+        raise RejectedMessageError(reasons, kind="conflict")
     if transfer.state == "complete":
         return replace(transfer, heard_at=now)
-    from_start = not transfer.is_announced or differences
+    from_start = not transfer.is_announced or reasons
     known = transfer if transfer.state == "receiving" else announcement
     return replace(
         transfer,
@@ -293,10 +293,10 @@ def after_announcement(
 
 def starts_over(transfer: Transfer, announcement: Announcement) -> bool:
     """Whether a failed image is announced differently, so its chunks are useless."""
-    return transfer.state == "failed" and bool(_differences(transfer, announcement))
+    return transfer.state == "failed" and bool(differences(transfer, announcement))
 
 
-def _differences(transfer: Transfer, announcement: Announcement) -> list[str]:
+def differences(transfer: Transfer, announcement: Announcement) -> list[str]:
     if not transfer.is_announced:
         return []
     names = ("total_chunks", "image_size", "chunk_size", "sha256", "first_chunk_id")

@@ -1,25 +1,28 @@
 """Handle a batch of camera messages in one transaction, in the order in which they were sent.
 
-messages of the log --> [BatchHandler] --fn_wake_…, camera_transfers, camera_chunks, quarantine-->
+messages of the log --> [CameraHandler, one per camera] --> rows, statements --> tables, quarantine
+
+A CameraHandler is pure: it reads its camera's messages and changes its rows in memory. Where the
+database decides (a HELLO, an announcement) it yields a question; the handlers of all cameras run
+side by side, so one statement answers all of them. The number of statements grows with the
+announcements of one camera, not with messages or cameras.
 
 The messages and the cursor are one transaction. All state is in the tables, so another gateway
-continues where this one stopped, in the middle of an image. The number of statements grows with
-announcements, not with chunks.
+continues where this one stopped, in the middle of an image.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
-
-import psycopg
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake
+from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.wire import (
     Announcement,
     CameraTopic,
@@ -33,8 +36,8 @@ from farmiq.plumbing.messaging import cursor
 from farmiq.plumbing.messaging.cursor import CursorMovedError, Lane
 from farmiq.plumbing.messaging.stream import Position
 
-# Errors of fn_wake_ingestion_handler about the camera, not about the data.
-_NOT_REGISTERED, _NOT_IN_USE = "FQ001", "FQ002"
+# Errors of fn_try_wake about the camera, not about the data.
+_NOT_REGISTERED, _NOT_IN_USE, _CONTRADICTION = "FQ001", "FQ002", "FQ003"
 TOO_MANY_OPEN = "TOO_MANY_OPEN"
 OVERTAKEN = "OVERTAKEN"
 MIXED = "MIXED"
@@ -45,6 +48,9 @@ _NOT_YET = datetime.max.replace(tzinfo=UTC)
 _NO_TRANSFER = (
     "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
 )
+# A HELLO is answered by whether the camera has a send_image, a WakeRequest by a Wake.
+Question = Hello | WakeRequest
+Statement = Callable[[db.Connection], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +99,11 @@ async def commit(
     pool: db.Pool, messages: Sequence[RawMessage], timing: Timing, *, lane: Lane | None = None
 ) -> Outcome:
     """Store messages and advance the cursor in one transaction."""
-    try:
-        async with _transaction(pool, messages, lane) as tx, tx.pipeline():
-            return await _store(tx, messages, timing)
-    except psycopg.errors.PipelineAborted:
-        # Without a pipeline the statement that failed raises its own error.
-        async with _transaction(pool, messages, lane) as tx:
-            return await _store(tx, messages, timing)
-
-
-async def _store(tx: db.Connection, messages: Sequence[RawMessage], timing: Timing) -> Outcome:
-    outcome = await apply(tx, messages, timing)
-    if outcome.rejected or outcome.noted:
-        await store.quarantine(tx, outcome.rejected + outcome.noted)
-    return outcome
+    async with _transaction(pool, messages, lane) as tx:
+        outcome = await apply(tx, messages, timing)
+        if outcome.rejected or outcome.noted:
+            await store.quarantine(tx, outcome.rejected + outcome.noted)
+        return outcome
 
 
 @asynccontextmanager
@@ -132,12 +129,10 @@ async def _isolate_poison(
     async with _transaction(pool, [message], lane) as tx:
         await store.quarantine(tx, [rejected])
         # If it was an announcement, the chunks that follow are not of the image before.
-        registered, _ = await _registered(tx, [message])
-        for camera, topic, _ in registered:
-            if wire.may_announce(topic, message.raw):
-                await store.lock(tx, [camera.device_id])
-                current: dict[UUID, UUID | None] = {camera.device_id: store.NOTHING_KNOWN}
-                await store.set_current_transfers(tx, current, redriven=False)
+        by_camera, _ = await _by_camera(tx, [message])
+        if any(wire.may_announce(topic, raw.raw) for ((topic, raw),) in by_camera.values()):
+            current = {camera.device_id: store.NOTHING_KNOWN for camera in by_camera}
+            await store.set_current_transfers(tx, current, redriven=False)
     return Outcome(rejected=(rejected,))
 
 
@@ -149,83 +144,177 @@ async def apply(
     received_at: datetime | None = None,
     was_compared: bool = False,
 ) -> Outcome:
-    """Handle messages in their order.
+    """Handle messages, those of each camera in their order.
 
     `received_at` is given for redriven messages, which say nothing about the camera's state now.
     `was_compared`: the message did not fit the image that was open then.
     """
-    registered, rejected = await _registered(tx, messages)
-    seen = {camera.mac: (camera, topic.spelling) for camera, topic, _ in registered}
-    device_ids = [camera.device_id for camera, _ in seen.values()]
-    await store.lock(tx, device_ids)
-    if received_at is None and seen:
-        await store.note_heard(tx, list(seen.values()))
-    batch = BatchHandler(
-        tx, timing, await store.now(tx), received_at=received_at, was_compared=was_compared
+    by_camera, rejected = await _by_camera(tx, messages)
+    if not by_camera:
+        return Outcome(rejected=tuple(rejected))
+    batch = Batch(
+        timing,
+        await store.now(tx),
+        received_at=received_at,
+        was_compared=was_compared,
+        rejected=rejected,
     )
-    if seen:
-        batch.add(await store.transfers_of(tx, device_ids, recent_s=timing.timeout_s))
-        batch.requested = await commands.cameras_with_requests(tx, device_ids)
-        if was_compared:
-            batch.current = dict.fromkeys(device_ids, store.NOTHING_KNOWN)
-        else:
-            batch.current = await store.current_transfers(
-                tx, device_ids, redriven=received_at is not None
-            )
-    parsed_messages = [_parse(camera, topic, message) for camera, topic, message in registered]
-    await batch.greet_first(parsed_messages)
-    noted = []
-    for parsed in parsed_messages:
-        try:
-            if reasons := await batch.handle(parsed):
-                noted.append(_rejected(parsed.camera, parsed.message, "limits", reasons))
-        except RejectedMessageError as error:
-            rejected.append(_rejected(parsed.camera, parsed.message, error.kind, error.reasons))
-    rejected += await batch.finish()
+    handlers = {
+        camera.device_id: CameraHandler(batch, camera, sent) for camera, sent in by_camera.items()
+    }
+    if received_at is None:
+        hellos = {key: handler.hello for key, handler in handlers.items() if handler.hello}
+        spellings = [(camera, sent[-1][0].spelling) for camera, sent in by_camera.items()]
+        await store.note_heard(tx, spellings, hellos)
+    for row in await store.transfers_of(tx, list(handlers), recent_s=timing.timeout_s):
+        handlers[row.device_id].rows.append(row)
+    for device_id in await commands.cameras_with_requests(tx, list(handlers)):
+        handlers[device_id].has_requests = True
+    await _run(tx, batch, list(handlers.values()))
+    await _reject_conflicts(tx, batch)
+    await _write(tx, batch, handlers)
     return Outcome(
         len(messages) - len(rejected),
         tuple(rejected),
-        tuple(noted),
+        tuple(batch.noted),
         tuple(batch.failed),
-        tuple(batch.greeted.items()),
+        tuple((key, one.greeted_as) for key, one in handlers.items() if one.greeted_as),
     )
 
 
-def _rejected(
-    camera: Camera, message: RawMessage, kind: str, reasons: list[str]
-) -> RejectedMessage:
-    return RejectedMessage(message.topic, message.raw, kind, reasons, camera.mac, camera)
-
-
-async def _registered(
+async def _by_camera(
     tx: db.Connection, messages: Sequence[RawMessage]
-) -> tuple[list[tuple[Camera, CameraTopic, RawMessage]], list[RejectedMessage]]:
-    """Messages of registered cameras, and those that are rejected by their topic."""
+) -> tuple[dict[Camera, list[tuple[CameraTopic, RawMessage]]], list[RejectedMessage]]:
+    """Messages of registered cameras, which are locked, and those rejected by their topic."""
     rejected: list[RejectedMessage] = []
-    with_topic: list[tuple[CameraTopic, RawMessage]] = []
+    by_mac: dict[str, list[tuple[CameraTopic, RawMessage]]] = {}
     for message in messages:
         try:
-            with_topic.append((wire.parse_topic(message.topic), message))
+            topic = wire.parse_topic(message.topic)
         except RejectedMessageError as error:
             rejected.append(RejectedMessage(message.topic, message.raw, error.kind, error.reasons))
-    cameras = await store.by_mac(tx, sorted({topic.mac for topic, _ in with_topic}))
-    registered = []
-    for topic, message in with_topic:
-        camera = cameras.get(topic.mac)
-        if camera is None:
-            reason = f"no camera {topic.mac} is registered: register it, or take it off the network"
-            rejected.append(
-                RejectedMessage(message.topic, message.raw, "unknown", [reason], topic.mac)
-            )
         else:
-            registered.append((camera, topic, message))
-    return registered, rejected
+            by_mac.setdefault(topic.mac, []).append((topic, message))
+    cameras = await store.by_mac(tx, sorted(by_mac), lock=True)
+    for mac in by_mac.keys() - cameras.keys():
+        reason = f"no camera {mac} is registered: register it, or take it off the network"
+        rejected += [
+            RejectedMessage(message.topic, message.raw, "unknown", [reason], mac)
+            for _, message in by_mac[mac]
+        ]
+    return {camera: by_mac[mac] for mac, camera in cameras.items()}, rejected
+
+
+async def _run(tx: db.Connection, batch: "Batch", handlers: Sequence["CameraHandler"]) -> None:
+    """Run all handlers side by side, each up to its next question; ask them together."""
+    runs = {handler: handler.run() for handler in handlers}
+    answers: Mapping[CameraHandler, Any] = dict.fromkeys(handlers)
+    while answers:
+        questions: dict[CameraHandler, Question] = {}
+        for handler, answer in answers.items():
+            with suppress(StopIteration):
+                questions[handler] = runs[handler].send(answer)
+        await batch.execute(tx)
+        answers = {**await _greet(tx, questions), **await _record(tx, questions)}
+
+
+async def _greet(
+    tx: db.Connection, questions: Mapping["CameraHandler", Question]
+) -> dict["CameraHandler", bool]:
+    """Queue commands after HELLO; whether each camera has a send_image now."""
+    hellos = {h.camera: hello for h, hello in questions.items() if isinstance(hello, Hello)}
+    if not hellos:
+        return {}
+    await commands.after_hellos(tx, [item for item in hellos.items() if item[0].has_site])
+    requested = await commands.cameras_with_requests(tx, [camera.device_id for camera in hellos])
+    return {h: h.camera.device_id in requested for h in questions if h.camera in hellos}
+
+
+async def _record(
+    tx: db.Connection, questions: Mapping["CameraHandler", Question]
+) -> dict["CameraHandler", Wake]:
+    """Record wakes; a handler also gets the transfer of its image that was not loaded yet."""
+    requests = {h: asked for h, asked in questions.items() if isinstance(asked, WakeRequest)}
+    if not requests:
+        return {}
+    recorded = await store.record_wakes(tx, list(requests.values()))
+    wakes = dict(zip(requests, recorded, strict=True))
+    missing = {
+        wake.image_id: handler
+        for handler, wake in wakes.items()
+        if wake.has_transfer and all(row.image_id != wake.image_id for row in handler.rows)
+    }
+    for row in await store.transfers_of_images(tx, list(missing)) if missing else []:
+        if row.image_id is not None:
+            missing[row.image_id].rows.append(row)
+    return wakes
+
+
+async def _reject_conflicts(tx: db.Connection, batch: "Batch") -> None:
+    """Reject chunks that were received before with other bytes."""
+    stored = [one for one in batch.repeated if one.chunk.number not in one.row.new_chunks]
+    differing = await store.differing(
+        tx, [(one.row.transfer_id, one.chunk.number, one.chunk.data) for one in stored]
+    )
+    known = {id(stored[index]) for index in differing}
+    for repeat in batch.repeated:
+        new = repeat.row.new_chunks.get(repeat.chunk.number, repeat.chunk.data)
+        if id(repeat) in known or new != repeat.chunk.data:
+            repeat.handler.on_conflict(repeat)
+    await batch.execute(tx)
+
+
+async def _write(
+    tx: db.Connection, batch: "Batch", handlers: Mapping[UUID, "CameraHandler"]
+) -> None:
+    rows = [row for handler in handlers.values() for row in handler.rows]
+    await store.save(tx, [row for row in rows if row.is_changed])
+    await store.save_progress(tx, [row for row in rows if row.new_chunks and not row.is_changed])
+    await store.store_chunks(tx, rows)
+    current = {key: handler.current for key, handler in handlers.items() if handler.current_changed}
+    if current:
+        await store.set_current_transfers(tx, current, redriven=batch.received_at is not None)
+    own_images = [key for key, handler in handlers.items() if handler.took_own_image]
+    await commands.note_own_images(tx, own_images)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A chunk that was received before, perhaps with other bytes."""
+
+    handler: "CameraHandler"
+    row: Row
+    message: RawMessage
+    chunk: Chunk
+    was_whole: bool
+
+
+@dataclass(slots=True)
+class Batch:
+    """What the cameras of one transaction share; see apply() for the first four.
+
+    `statements` are due before the next question, and before rows are written.
+    """
+
+    timing: Timing
+    now: datetime
+    received_at: datetime | None = None
+    was_compared: bool = False
+    rejected: list[RejectedMessage] = field(default_factory=list)
+    noted: list[RejectedMessage] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    repeated: list[Repeated] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+
+    async def execute(self, tx: db.Connection) -> None:
+        for statement in self.statements:
+            await statement(tx)
+        self.statements = []
 
 
 class Parsed(NamedTuple):
-    """A message of a registered camera; `content` is the error if it could not be parsed."""
+    """A message; `content` is the error if it could not be parsed."""
 
-    camera: Camera
     topic: CameraTopic
     message: RawMessage
     content: wire.Message | RejectedMessageError
@@ -241,231 +330,182 @@ def _parse(camera: Camera, topic: CameraTopic, message: RawMessage) -> Parsed:
     if dialect != camera.dialect:
         registered = f"camera {camera.mac} is registered with the dialect {camera.dialect}"
         content = RejectedMessageError([f"{registered}: it speaks {dialect}"], kind="dialect")
-    return Parsed(camera, topic, message, content)
+    return Parsed(topic, message, content)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A chunk that was received before, perhaps with other bytes."""
+class CameraHandler:
+    """Pure: the messages of one camera in a batch, and its transfers that they may belong to.
 
-    row: Row
-    camera: Camera
-    message: RawMessage
-    chunk: Chunk
-    was_whole: bool
-
-
-@dataclass(slots=True)
-class BatchHandler:
-    """State of one transaction; `rows` are the transfers of its cameras.
-
-    `requested` are cameras with a send_image that is queued or not answered. `current` has the
-    current transfer of each camera; those in `current_changed` are to be written. See apply() for
-    `received_at` and `was_compared`.
+    `has_requests`: a send_image is queued or not answered. `current` is the transfer that chunks
+    without a name belong to. `greeted_as` is set while nothing was sent after HELLO (C-117).
     """
 
-    tx: db.Connection
-    timing: Timing
-    now: datetime
-    rows: dict[UUID, list[Row]] = field(default_factory=dict)
-    new_chunks: list[tuple[UUID, UUID, int, bytes]] = field(default_factory=list)
-    repeated: list[Repeated] = field(default_factory=list)
-    pending: dict[UUID, int] = field(default_factory=dict)
-    received_at: datetime | None = None
-    was_compared: bool = False
-    requested: set[UUID] = field(default_factory=set)
-    current: dict[UUID, UUID | None] = field(default_factory=dict)
-    current_changed: set[UUID] = field(default_factory=set)
-    failed: list[str] = field(default_factory=list)
-    greeted: dict[UUID, str] = field(default_factory=dict)
-    greeted_first: set[int] = field(default_factory=set)
-    own_images: set[UUID] = field(default_factory=set)
+    def __init__(
+        self, batch: Batch, camera: Camera, sent: Sequence[tuple[CameraTopic, RawMessage]]
+    ) -> None:
+        self.batch, self.camera, self.now = batch, camera, batch.now
+        self.is_redriven = batch.received_at is not None
+        self.messages = [_parse(camera, topic, message) for topic, message in sent]
+        self.rows: list[Row] = []
+        self.has_requests = self.took_own_image = self.current_changed = False
+        self.current = camera.spoke_of if self.is_redriven else camera.speaks_of
+        if batch.was_compared:
+            self.current = store.NOTHING_KNOWN
+        self.pending_count = camera.pending_count
+        self.greeted_as: str | None = None
 
-    def add(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self.rows.setdefault(row.device_id, []).append(row)
+    @property
+    def hello(self) -> Hello | None:
+        """What all HELLOs of the batch say together."""
+        said: Hello | None = None
+        for parsed in self.messages:
+            if isinstance(parsed.content, Hello):
+                said = parsed.content if said is None else said.then(parsed.content)
+        return said
 
-    def _of(self, camera: Camera) -> list[Row]:
-        return self.rows.setdefault(camera.device_id, [])
+    def run(self) -> Generator[Question, Any, None]:
+        for parsed in self.messages:
+            topic, message, content = parsed
+            self.greeted_as = None
+            try:
+                match content:
+                    case Chunk():
+                        self._on_chunk(topic, content, message)
+                    case Hello():
+                        yield from self._on_hello(topic, content)
+                        self._note(message, content.noted)
+                    case Announcement():
+                        yield from self._on_announcement(topic, content)
+                        self._note(message, content.noted)
+                    case RejectedMessageError():
+                        raise content
+            except RejectedMessageError as error:
+                if wire.may_announce(topic, message.raw):
+                    self._set_current(store.NOTHING_KNOWN)
+                self.batch.rejected.append(self._rejected(message, error.kind, error.reasons))
 
-    async def greet_first(self, parsed_messages: Sequence[Parsed]) -> None:
-        """Store all HELLOs that are the first message of their camera at once."""
-        if self.received_at is not None:
-            return
-        first: dict[UUID, Parsed] = {}
-        for parsed in parsed_messages:
-            first.setdefault(parsed.camera.device_id, parsed)
-        hellos = [
-            (parsed.camera, parsed.content)
-            for parsed in first.values()
-            if isinstance(parsed.content, Hello)
-        ]
-        self.greeted_first = {id(hello) for _, hello in hellos}
-        await self._greet(hellos)
-        if hellos:
-            greeted = [camera.device_id for camera, _ in hellos]
-            self.requested -= {*greeted}
-            self.requested |= await commands.cameras_with_requests(self.tx, greeted)
+    def _note(self, message: RawMessage, reasons: Sequence[str]) -> None:
+        if reasons:
+            self.batch.noted.append(self._rejected(message, "limits", list(reasons)))
 
-    async def handle(self, parsed: Parsed) -> list[str]:
-        """Returns what was not stored, with reasons. Raises RejectedMessageError."""
-        camera, topic, message, content = parsed
-        self.greeted.pop(camera.device_id, None)
-        try:
-            match content:
-                case Hello():
-                    await self._on_hello(camera, topic, content)
-                    return list(content.noted)
-                case Announcement():
-                    await self._on_announcement(camera, topic, content)
-                    return list(content.noted)
-                case Chunk():
-                    await self._on_chunk(camera, topic, content, message)
-                case RejectedMessageError():
-                    raise content
-        except RejectedMessageError:
-            if wire.may_announce(topic, message.raw):
-                self._set_current(camera, store.NOTHING_KNOWN)
-            raise
-        return []
+    def _rejected(self, message: RawMessage, kind: str, reasons: list[str]) -> RejectedMessage:
+        camera = self.camera
+        return RejectedMessage(message.topic, message.raw, kind, reasons, camera.mac, camera)
 
-    def _set_current(self, camera: Camera, transfer_id: UUID | None) -> None:
-        if self.current.get(camera.device_id) != transfer_id:
-            self.current[camera.device_id] = transfer_id
-            self.current_changed.add(camera.device_id)
+    def _set_current(self, transfer_id: UUID | None) -> None:
+        if self.current != transfer_id:
+            self.current, self.current_changed = transfer_id, True
 
-    async def _greet(self, hellos: Sequence[tuple[Camera, Hello]]) -> None:
-        if hellos:
-            await store.note_hellos(self.tx, hellos)
-            with_site = [(camera, hello) for camera, hello in hellos if camera.has_site]
-            await commands.after_hellos(self.tx, with_site)
-
-    async def _on_hello(self, camera: Camera, topic: CameraTopic, hello: Hello) -> None:
-        self._set_current(camera, None)
-        if self.received_at is not None:
+    def _on_hello(self, topic: CameraTopic, hello: Hello) -> Generator[Question, bool, None]:
+        self._set_current(None)
+        if self.is_redriven:
             return
         # Chunks of an earlier wake, without an announcement; names may be used again.
-        for row in self._open(camera):
+        for row in self._open():
             if not row.transfer.is_announced:
-                await self._remove(row)
-        self.pending[camera.device_id] = hello.pending_count
-        self._cancel_acks(camera)
-        if id(hello) not in self.greeted_first:
-            await self._greet([(camera, hello)])
-            self.requested.add(camera.device_id)
+                self._remove(row)
+        self.pending_count = hello.pending_count
+        self._cancel_acks()
+        self.has_requests = yield hello
+        camera = self.camera
         if camera.has_site and hello.pending_count and camera.dialect == dialects.ESP32CAM:
-            self.greeted[camera.device_id] = topic.spelling
+            self.greeted_as = topic.spelling
 
-    async def finish(self) -> list[RejectedMessage]:
-        """Write the changes; reject chunks that were received before with other bytes."""
-        await self._write()
-        repeated = [(r.row.transfer_id, r.chunk.number, r.chunk.data) for r in self.repeated]
-        conflicts = [self.repeated[index] for index in await store.differing(self.tx, repeated)]
-        for conflict in conflicts:
-            await self._on_conflict(conflict)
-        if conflicts:
-            await self._write()
-        if self.current_changed:
-            current = {key: self.current[key] for key in sorted(self.current_changed)}
-            await store.set_current_transfers(
-                self.tx, current, redriven=self.received_at is not None
-            )
-        await commands.note_own_images(self.tx, sorted(self.own_images))
-        return [
-            _rejected(repeat.camera, repeat.message, "conflict", [
-                f"chunk {repeat.chunk.number} of {repeat.row.image_name} is here with other bytes"])
-            for repeat in conflicts
-        ]  # fmt: skip
-
-    async def _write(self) -> None:
-        rows = [row for rows in self.rows.values() for row in rows]
-        changed = [row for row in rows if row.is_changed]
-        progressed = [row for row in rows if row.has_progress and not row.is_changed]
-        await store.save(self.tx, changed)
-        await store.save_progress(self.tx, progressed)
-        for row in (*changed, *progressed):
-            row.is_changed = row.is_new = row.has_progress = False
-        await store.store_chunks(self.tx, self.new_chunks)
-        self.new_chunks = []
-
-    async def _on_conflict(self, repeat: Repeated) -> None:
+    def on_conflict(self, repeat: Repeated) -> None:
         """A chunk without a name and with other bytes is of an image whose announcement was lost.
 
         The stored chunks may be of either image, so this one starts again when it is announced
         again. One that was complete before has no chunks of the other.
         """
-        if repeat.chunk.image_name is not None or self.received_at is not None:
+        row, chunk = repeat.row, repeat.chunk
+        reason = f"chunk {chunk.number} of {row.image_name} is here with other bytes"
+        self.batch.rejected.append(self._rejected(repeat.message, "conflict", [reason]))
+        if chunk.image_name is not None or self.is_redriven:
             return
-        row = repeat.row
-        current = self.current.get(repeat.camera.device_id)
-        if current == row.transfer_id or not row.transfer.is_announced:
-            self._set_current(repeat.camera, store.NOTHING_KNOWN)
+        if self.current == row.transfer_id or not row.transfer.is_announced:
+            self._set_current(store.NOTHING_KNOWN)
         if repeat.was_whole:
             return
-        if row in self._open(repeat.camera):
-            await self._fail(row, MIXED, f"chunk {repeat.chunk.number} came with other bytes")
+        if row in self._open():
+            self._fail(row, MIXED, f"chunk {chunk.number} came with other bytes")
         if row.transfer.state == "failed":
-            await self._drop(row)
+            self._drop(row)
 
     # --- announcements
 
-    async def _on_announcement(
-        self, camera: Camera, topic: CameraTopic, announcement: Announcement
-    ) -> None:
-        if repeat := self._stored_in_other_chunks(camera, announcement):
+    def _on_announcement(
+        self, topic: CameraTopic, announcement: Announcement
+    ) -> Generator[Question, Wake, None]:
+        if repeat := self._stored_in_other_chunks(announcement):
             repeat.transfer = chunks.after_announcement(repeat.transfer, announcement, now=self.now)
-            self._set_current(camera, repeat.transfer_id)
+            self._set_current(repeat.transfer_id)
             if repeat.image_id is not None:
-                await self._match_request(camera, repeat.image_id, announcement)
-            self._schedule_ack(camera, topic, repeat)
+                self._match_request(repeat.image_id, announcement)
+            self._schedule_ack(topic, repeat)
             return
-        if self.received_at is not None and announcement.captured_at is None:
-            announcement = replace(announcement, captured_at=self.received_at)
-        pending = self.pending.get(camera.device_id, camera.pending_count) or self.received_at
-        waited = bool(pending) and wire.is_suspect(announcement.captured_at, self.now)
-        wake = await self._record(camera, announcement, waited=waited)
-        image_id = wake.image_id
-        row = await self._row_of(camera, topic, announcement, wake)
-        self._set_current(camera, row.transfer_id)
-        await self._match_request(camera, image_id, announcement)
+        received_at = self.batch.received_at
+        if received_at is not None and announcement.captured_at is None:
+            announcement = replace(announcement, captured_at=received_at)
+        wake = yield from self._record(announcement)
+        row = self._row_of(topic, announcement, wake)
+        self._set_current(row.transfer_id)
+        self._match_request(wake.image_id, announcement)
         if row.transfer.state == "complete":
             row.transfer = chunks.after_announcement(row.transfer, announcement, now=self.now)
-            self._schedule_ack(camera, topic, row)
+            self._schedule_ack(topic, row)
             return
-        self._cancel_acks(camera, announcement.image_name)
+        self._cancel_acks(announcement.image_name)
         if chunks.starts_over(row.transfer, announcement):
-            await self._drop_chunks(row)
-        adopted = not row.transfer.is_announced and row.transfer.received_count > 0
+            self._drop_chunks(row)
+        is_adopted = not row.transfer.is_announced and row.transfer.received_count > 0
         row.transfer = chunks.after_announcement(row.transfer, announcement, now=self.now)
-        row.image_id, row.image_name = image_id, announcement.image_name
-        row.dialect, row.spelling = camera.dialect, topic.spelling
+        row.image_id, row.image_name = wake.image_id, announcement.image_name
+        row.dialect, row.spelling = self.camera.dialect, topic.spelling
         row.announced_at, row.ended_at, row.reason = self.now, None, None
-        if adopted:
-            await self._adopt(row)
+        if is_adopted:
+            self._adopt(row)
         # A camera of this dialect may wait for a request before it sends chunks (C-117).
-        waits = camera.dialect == dialects.ESP32CAM and row.transfer.received_count == 0
-        due_at = self.now if row.transfer.is_whole or waits else self.now + self.timing.round
-        self._change(row, due_at=due_at)
-        if camera.dialect == dialects.ESP32CAM and self.received_at is None:
-            self._note_own_image(camera, announcement, is_new=not wake.has_transfer)
+        may_wait = self.camera.dialect == dialects.ESP32CAM
+        is_due = row.transfer.is_whole or (may_wait and row.transfer.received_count == 0)
+        self._change(row, due_at=self.now if is_due else self.now + self.batch.timing.round)
+        if may_wait and not self.is_redriven and not wake.has_transfer:
+            self._note_own_image(announcement)
         if announcement.error is not None:
-            await self._fail(row, CAMERA_ERROR, f"the camera says error {announcement.error}")
+            self._fail(row, CAMERA_ERROR, f"the camera says error {announcement.error}")
 
-    def _note_own_image(self, camera: Camera, announcement: Announcement, *, is_new: bool) -> None:
+    def _record(self, announcement: Announcement) -> Generator[Question, Wake, Wake]:
+        is_late = bool(self.pending_count or self.is_redriven)
+        waited = is_late and wire.is_suspect(announcement.captured_at, self.now)
+        # The first announcement of an open image counts: a rejected one must not change it.
+        contradicted = {
+            row.image_id: differences
+            for row in self._open()
+            if row.image_id and (differences := chunks.differences(row.transfer, announcement))
+        }
+        wake = yield WakeRequest(self.camera.device_id, announcement, waited, list(contradicted))
+        reason = wake.message or ""
+        if wake.problem == _CONTRADICTION:
+            raise RejectedMessageError(contradicted[wake.image_id], kind="conflict")
+        if wake.problem in {_NOT_REGISTERED, _NOT_IN_USE}:
+            self._do(partial(store.alert_unassigned, camera=self.camera, reason=reason))
+            raise RejectedMessageError([reason], kind="unassigned")
+        if wake.problem is not None:
+            raise RejectedMessageError([reason], kind="database")
+        return wake
+
+    def _note_own_image(self, announcement: Announcement) -> None:
         """Perhaps the camera took this image without a command (C-117); not an older image."""
-        pending = self.pending.get(camera.device_id, camera.pending_count)
         taken_at = announcement.captured_at
         is_fresh = taken_at is not None and abs(self.now - taken_at) <= OWN_IMAGE
-        if is_new and (not pending or is_fresh):
-            self.own_images.add(camera.device_id)
+        if not self.pending_count or is_fresh:
+            self.took_own_image = True
 
-    async def _match_request(
-        self, camera: Camera, image_id: UUID, announcement: Announcement
-    ) -> None:
-        if camera.device_id in self.requested:
-            await commands.match_announcement(self.tx, camera, image_id, announcement.image_name)
+    def _match_request(self, image_id: UUID, announcement: Announcement) -> None:
+        if self.has_requests:
+            match = partial(commands.match_announcement, camera=self.camera)
+            self._do(partial(match, image_id=image_id, image_name=announcement.image_name))
 
-    def _stored_in_other_chunks(self, camera: Camera, announcement: Announcement) -> Row | None:
+    def _stored_in_other_chunks(self, announcement: Announcement) -> Row | None:
         """The image just stored that is announced again in other chunks.
 
         The database identifies images by name and time; with a suspect clock it uses the number of
@@ -475,7 +515,7 @@ class BatchHandler:
             announcement.captured_at, self.now
         ):
             return None
-        for row in self._stored(camera, announcement.image_name):
+        for row in self._stored(announcement.image_name):
             known = row.transfer
             is_same = known.image_size == announcement.image_size and announcement.sha256 in {
                 None,
@@ -485,240 +525,173 @@ class BatchHandler:
                 return row
         return None
 
-    async def _record(self, camera: Camera, announcement: Announcement, *, waited: bool) -> Wake:
-        """A rejection is rolled back to the savepoint; the rest of the transaction stays."""
-        await self.tx.execute("savepoint wake")
-        try:
-            wake = await store.record_wake(self.tx, camera, announcement, waited=waited)
-        except psycopg.Error as error:
-            await self._undo(error)
-            if error.sqlstate in {_NOT_REGISTERED, _NOT_IN_USE}:
-                reason = db.first_line(error)
-                await store.alert_unassigned(self.tx, camera, reason)
-                raise RejectedMessageError([reason], kind="unassigned") from None
-            if db.is_data_error(error):
-                raise RejectedMessageError([db.first_line(error)], kind="database") from None
-            raise
-        try:
-            # The first announcement of an open image counts: a rejected one must not change it.
-            for row in self._of(camera):
-                if row.image_id == wake.image_id and row.transfer.state == "receiving":
-                    chunks.after_announcement(row.transfer, announcement, now=self.now)
-        except RejectedMessageError:
-            await self._roll_back()
-            raise
-        await self.tx.execute("release savepoint wake")
-        return wake
-
-    async def _undo(self, error: psycopg.Error) -> None:
-        """Roll back to the savepoint. There is none if a statement before it failed."""
-        try:
-            # After an error the server accepts statements again when the pipeline ends.
-            async with self.tx.pipeline():
-                pass
-            await self._roll_back()
-        except psycopg.Error:
-            raise error from None
-
-    async def _roll_back(self) -> None:
-        """Roll back to the savepoint, in two steps.
-
-        After a rollback psycopg deallocates its prepared statements together with its next
-        statement; if that one were being prepared, psycopg would use it and the server not know it.
-        """
-        async with self.tx.pipeline():
-            await self.tx.execute("rollback to savepoint wake")
-        await self.tx.execute("release savepoint wake")
-
-    async def _row_of(
-        self, camera: Camera, topic: CameraTopic, announcement: Announcement, wake: Wake
-    ) -> Row:
+    def _row_of(self, topic: CameraTopic, announcement: Announcement, wake: Wake) -> Row:
         """The transfer of an image: known, without an announcement so far, or new."""
-        image_id = wake.image_id
-        known = next((row for row in self._of(camera) if row.image_id == image_id), None)
-        if known is None and wake.has_transfer:
-            known = await store.transfer_of_image(self.tx, image_id)
-        are_of_next = self._are_of_next(camera)
-        await self._overtake(camera, announcement.image_name, image_id, orphans=known is not None)
+        name, image_id = announcement.image_name, wake.image_id
+        known = next((row for row in self.rows if row.image_id == image_id), None)
+        are_of_next = self._are_of_next()
+        self._overtake(name, image_id, orphans=known is not None)
         if known is not None:
-            if known not in self._of(camera):
-                self._of(camera).append(known)
             if known.transfer.state == "failed":
-                await self._make_room(camera)
+                self._make_room()
             return known
-        orphan = next(iter(self._unannounced(camera, announcement.image_name)), None)
+        orphan = next(iter(self._unannounced(name)), None)
         if orphan is not None:
-            name = orphan.image_name or None
-            if (name or are_of_next) and not self._stored(camera, name):
+            orphan_name = orphan.image_name or None
+            if (orphan_name or are_of_next) and not self._stored(orphan_name):
                 return orphan
             # Perhaps its chunks are of the image before; missing ones will be requested.
-            await self._remove(orphan)
-        await self._make_room(camera)
-        row = store.new_row(
-            camera, name=announcement.image_name, spelling=topic.spelling, at=self.now
-        )
+            self._remove(orphan)
+        self._make_room()
+        row = self._add_row(topic, name)
         if wake.is_complete:
             # Its transfer was purged long ago, and the camera has not received ACK_OK.
             row.image_id, row.ended_at = image_id, self.now
             row.transfer = chunks.after_announcement(row.transfer, announcement, now=self.now)
             row.transfer = replace(row.transfer, state="complete")
-        self._of(camera).append(row)
         return row
 
-    def _unannounced(self, camera: Camera, name: str) -> list[Row]:
+    def _add_row(self, topic: CameraTopic, name: str) -> Row:
+        row = store.new_row(self.camera, name=name, spelling=topic.spelling, at=self.now)
+        self.rows.append(row)
+        return row
+
+    def _unannounced(self, name: str) -> list[Row]:
         """Transfers without an announcement, of this name or of none."""
         return [
-            row
-            for row in self._open(camera)
-            if row.image_name == name and not row.transfer.is_announced
-        ] + self._nameless(camera)
+            row for row in self._open() if row.image_name == name and not row.transfer.is_announced
+        ] + self._nameless()
 
-    def _are_of_next(self, camera: Camera) -> bool:
+    def _are_of_next(self) -> bool:
         """Whether chunks without a name are certainly of the image that is announced next.
 
         They may be of an open image: some cameras send HELLO when they reconnect during an image
         and continue without another announcement.
         """
-        return self.current.get(camera.device_id) is None and not any(
-            row.transfer.is_announced and not row.transfer.is_whole for row in self._open(camera)
+        return self.current is None and not any(
+            row.transfer.is_announced and not row.transfer.is_whole for row in self._open()
         )
 
-    async def _overtake(self, camera: Camera, name: str, image_id: UUID, *, orphans: bool) -> None:
+    def _overtake(self, name: str, image_id: UUID, *, orphans: bool) -> None:
         """Fail other open images of this name: their chunks could not be told apart.
 
         Not those with all chunks: they will be stored.
         """
-        for row in self._open(camera):
+        for row in self._open():
             if row.image_name != name or row.image_id == image_id or row.transfer.is_whole:
                 continue
             if row.transfer.is_announced:
-                await self._fail(row, OVERTAKEN, f"the camera took another image as {name}")
+                self._fail(row, OVERTAKEN, f"the camera took another image as {name}")
             elif orphans:
-                await self._remove(row)
+                self._remove(row)
 
-    async def _adopt(self, row: Row) -> None:
+    def _adopt(self, row: Row) -> None:
         """Count the chunks that were received before the announcement, if they fit it."""
+        sizes = dict(row.sizes)
+        sizes |= {number: len(data) for number, data in row.new_chunks.items()}
         misfits = []
-        await self._flush(row)
-        for number, size in await store.sizes(self.tx, row.transfer_id):
+        for number, size in sorted(sizes.items()):
             try:
                 after = chunks.after_chunk(row.transfer, number, size, now=self.now)
             except RejectedMessageError:
+                row.new_chunks.pop(number, None)
                 misfits.append(number)
             else:
                 row.transfer = after or row.transfer
-        if misfits:
-            await store.drop_chunks(self.tx, [row.transfer_id], numbers=misfits)
+        if misfits and not row.is_new:
+            self._do(partial(store.drop_chunks, transfer_ids=[row.transfer_id], numbers=misfits))
 
-    async def _flush(self, row: Row) -> None:
-        """Write new chunks of this row."""
-        new_chunks = [chunk for chunk in self.new_chunks if chunk[0] == row.transfer_id]
-        self._discard_new_chunks(row)
-        if row.is_new:
-            await store.save(self.tx, [row])
-            row.is_new = False
-        await store.store_chunks(self.tx, new_chunks)
+    def _do(self, statement: Statement) -> None:
+        self.batch.statements.append(statement)
 
-    async def _drop_chunks(self, row: Row) -> None:
-        self._discard_new_chunks(row)
+    def _drop_chunks(self, row: Row) -> None:
+        row.new_chunks = {}
         if not row.is_new:
-            await store.drop_chunks(self.tx, [row.transfer_id])
+            self._do(partial(store.drop_chunks, transfer_ids=[row.transfer_id]))
 
-    def _discard_new_chunks(self, row: Row) -> None:
-        self.new_chunks = [chunk for chunk in self.new_chunks if chunk[0] != row.transfer_id]
-
-    def _open(self, camera: Camera) -> list[Row]:
-        """Open images of a camera, in the order of their announcements."""
-        rows = [row for row in self._of(camera) if row.transfer.state == "receiving"]
+    def _open(self) -> list[Row]:
+        """Open images of the camera, in the order of their announcements."""
+        rows = [row for row in self.rows if row.transfer.state == "receiving"]
         if len(rows) > 1:
             rows.sort(key=lambda row: row.announced_at or row.transfer.heard_at)
         return rows
 
-    async def _make_room(self, camera: Camera) -> None:
+    def _make_room(self) -> None:
         """Fail or drop the oldest images, so that one more can be received (C-78)."""
-        parts = [row for row in self._open(camera) if not row.transfer.is_whole]
-        whole = [row for row in self._open(camera) if row.transfer.is_whole]
+        parts = [row for row in self._open() if not row.transfer.is_whole]
+        whole = [row for row in self._open() if row.transfer.is_whole]
         for row in parts[: max(0, len(parts) - chunks.MAX_OPEN + 1)]:
-            await self._fail(
-                row, TOO_MANY_OPEN, f"the camera began more than {chunks.MAX_OPEN} images at once"
-            )
+            reason = f"the camera began more than {chunks.MAX_OPEN} images at once"
+            self._fail(row, TOO_MANY_OPEN, reason)
         for row in whole[: max(0, len(whole) - chunks.MAX_WHOLE + 1)]:
-            await self._fail(
-                row, TOO_MANY_OPEN, f"more than {chunks.MAX_WHOLE} images waited to be stored"
-            )
-        failed = [
-            row
-            for row in self._of(camera)
-            if row.transfer.state == "failed" and row.due_at is not None
-        ]
+            reason = f"more than {chunks.MAX_WHOLE} images waited to be stored"
+            self._fail(row, TOO_MANY_OPEN, reason)
+        failed = [row for row in self.rows if row.transfer.state == "failed" and row.due_at]
         failed.sort(key=lambda row: row.transfer.heard_at)
         for row in failed[: max(0, len(failed) - (chunks.MAX_WITH_CHUNKS - chunks.MAX_OPEN))]:
-            await self._drop(row)
+            self._drop(row)
 
-    async def _fail(self, row: Row, code: str, message: str) -> None:
+    def _fail(self, row: Row, code: str, message: str) -> None:
         if row.image_id is None:
-            await self._remove(row)
+            self._remove(row)
             return
-        await store.fail(self.tx, row.image_id, code=code, message=message)
-        if row.device_id in self.requested:
-            await commands.end_requests(self.tx, [row.image_id], state="failed")
-        self.failed.append(code)
+        self._do(partial(store.fail, image_id=row.image_id, code=code, message=message))
+        if self.has_requests:
+            self._do(partial(commands.end_requests, image_ids=[row.image_id], state="failed"))
+        self.batch.failed.append(code)
         row.transfer = replace(row.transfer, state="failed")
         row.reason, row.ended_at = f"{code}: {message}", self.now
-        self._change(row, due_at=self.now + timedelta(days=self.timing.resume_days))
+        self._change(row, due_at=self.now + timedelta(days=self.batch.timing.resume_days))
 
-    async def _drop(self, row: Row) -> None:
+    def _drop(self, row: Row) -> None:
         """Delete the chunks of a failed image; it can be sent again from the start."""
-        await self._drop_chunks(row)
+        self._drop_chunks(row)
         row.transfer = chunks.without_chunks(row.transfer)
         self._change(row, due_at=None)
 
-    async def _remove(self, row: Row) -> None:
-        self._discard_new_chunks(row)
-        self.rows[row.device_id].remove(row)
+    def _remove(self, row: Row) -> None:
+        row.new_chunks = {}
+        self.rows.remove(row)
         if not row.is_new:
-            await store.remove(self.tx, row.transfer_id)
+            self._do(partial(store.remove, transfer_id=row.transfer_id))
 
     # --- chunks
 
-    async def _on_chunk(
-        self, camera: Camera, topic: CameraTopic, chunk: Chunk, message: RawMessage
-    ) -> None:
-        row = self._belongs_to(camera, chunk)
-        if self._is_repeat(camera, topic, chunk, row):
+    def _on_chunk(self, topic: CameraTopic, chunk: Chunk, message: RawMessage) -> None:
+        row = self._belongs_to(chunk)
+        if self._is_repeat(topic, chunk, row):
             return
         if row is None:
-            if self.received_at is not None and chunk.image_name is None:
-                raise RejectedMessageError(
-                    [_NO_TRANSFER], kind="conflict" if self.was_compared else "format"
-                )
-            await self._make_room(camera)
-            name = chunk.image_name or ""
-            row = store.new_row(camera, name=name, spelling=topic.spelling, at=self.now)
-            self._of(camera).append(row)
+            if self.is_redriven and chunk.image_name is None:
+                kind: wire.RejectionKind = "conflict" if self.batch.was_compared else "format"
+                raise RejectedMessageError([_NO_TRANSFER], kind=kind)
+            self._make_room()
+            row = self._add_row(topic, chunk.image_name or "")
         after = chunks.after_chunk(row.transfer, chunk.number, len(chunk.data), now=self.now)
         if after is None:
-            self.repeated.append(Repeated(row, camera, message, chunk, row.transfer.is_whole))
+            was_whole = row.transfer.is_whole
+            self.batch.repeated.append(Repeated(self, row, message, chunk, was_whole))
             return
+        timing = self.batch.timing
         if message.stored_at_ns:
-            self.timing.note_chunk(row.transfer_id, message.stored_at_ns)
+            timing.note_chunk(row.transfer_id, message.stored_at_ns)
         row.transfer, row.spelling = after, topic.spelling
-        self.new_chunks.append((row.transfer_id, row.company_id, chunk.number, chunk.data))
-        row.has_progress = True
+        row.new_chunks[chunk.number] = chunk.data
         if after.is_announced and after.is_whole:
             row.due_at = self.now
         elif row.due_at is None or row.due_at <= self.now:
             # Not moved with every chunk: each change would cost an index entry.
-            row.due_at = self.now + self.timing.round
+            row.due_at = self.now + timing.round
 
-    def _belongs_to(self, camera: Camera, chunk: Chunk) -> Row | None:
+    def _belongs_to(self, chunk: Chunk) -> Row | None:
         """The open image of this name that was announced last; without a name, the current one.
 
         Not a failed one, before it is announced again: cameras use names again.
         """
         if chunk.image_name is None:
-            return self._current(camera) or next(iter(self._nameless(camera)), None)
-        fitting = [row for row in self._open(camera) if chunk.image_name == row.image_name]
+            current = [row for row in self._open() if row.transfer_id == self.current]
+            return next(iter(current + self._nameless()), None)
+        fitting = [row for row in self._open() if chunk.image_name == row.image_name]
         if len(fitting) <= 1:
             return fitting[0] if fitting else None
         # If two were announced in one transaction, the first one has all its chunks.
@@ -727,57 +700,51 @@ class BatchHandler:
             key=lambda row: (row.announced_at or _NOT_YET, not row.transfer.is_whole),
         )
 
-    def _current(self, camera: Camera) -> Row | None:
-        current = self.current.get(camera.device_id)
-        return next((row for row in self._open(camera) if row.transfer_id == current), None)
-
-    def _nameless(self, camera: Camera) -> list[Row]:
+    def _nameless(self) -> list[Row]:
         """The transfer of chunks without a name or an announcement."""
-        if self.received_at is not None:
-            return []
-        return [row for row in self._open(camera) if not row.image_name]
+        return [] if self.is_redriven else [row for row in self._open() if not row.image_name]
 
-    def _is_repeat(self, camera: Camera, topic: CameraTopic, chunk: Chunk, row: Row | None) -> bool:
+    def _is_repeat(self, topic: CameraTopic, chunk: Chunk, row: Row | None) -> bool:
         """Whether a chunk is of an image just stored: its camera did not receive ACK_OK.
 
         No ACK_OK while another image is open: some firmware would delete that one.
         """
-        for stored in self._stored(camera, chunk.image_name):
+        for stored in self._stored(chunk.image_name):
             compared = (stored.digests, stored.transfer, chunk.number, chunk.data)
             if row is not None and row.transfer.is_announced:
                 # Both images may have this chunk; if so, it will be requested for this one.
                 if row.transfer.rounds == 0 and chunks.is_same(*compared):
                     return True
                 continue
-            is_current = self.current.get(camera.device_id) == stored.transfer_id
+            is_current = self.current == stored.transfer_id
             if chunks.is_same(*compared) if is_current else chunks.is_repeat(*compared):
-                self._schedule_ack(camera, topic, stored)
+                self._schedule_ack(topic, stored)
                 return True
         return False
 
-    def _stored(self, camera: Camera, name: str | None) -> list[Row]:
+    def _stored(self, name: str | None) -> list[Row]:
         """Images of this name, or of any, that were stored or repeated just now."""
         return [
             row
-            for row in self._of(camera)
+            for row in self.rows
             if row.transfer.state == "complete" and name in {None, row.image_name}
         ]
 
-    def _schedule_ack(self, camera: Camera, topic: CameraTopic, row: Row) -> None:
+    def _schedule_ack(self, topic: CameraTopic, row: Row) -> None:
         """Repeat ACK_OK in the camera's spelling of now; not for redriven messages."""
-        if self.received_at is not None:
+        if self.is_redriven:
             return
-        row.dialect, row.spelling = camera.dialect, topic.spelling
-        self._cancel_acks(camera, row.image_name)
+        row.dialect, row.spelling = self.camera.dialect, topic.spelling
+        self._cancel_acks(row.image_name)
         row.transfer = replace(row.transfer, heard_at=self.now)
         due_at = chunks.acknowledgement_due(
-            row.acknowledged_count, now=self.now, timing=self.timing
+            row.acknowledged_count, now=self.now, timing=self.batch.timing
         )
         self._change(row, due_at=due_at)
 
-    def _cancel_acks(self, camera: Camera, name: str | None = None) -> None:
+    def _cancel_acks(self, name: str | None = None) -> None:
         """The camera sends another image now: a pending ACK_OK could delete that."""
-        for row in self._stored(camera, name):
+        for row in self._stored(name):
             if row.due_at is not None:
                 self._change(row, due_at=None)
 

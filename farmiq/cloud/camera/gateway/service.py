@@ -161,12 +161,15 @@ async def _listen(  # noqa: PLR0917 - its dependencies
         asyncio.TaskGroup() as group,
     ):
         writing = asyncio.Lock()
-        position = LogPosition(lambda: _last_seq(reader))
+        cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
+        position = LogPosition(cursors, reader)
         wakes = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
         answers = Answers(
             pool, reader, bucket, timing, position=position, writing=writing, wakes=wakes
         )
-        ingest = Ingest(pool, reader, timing, leader=leader, position=position, writing=writing)
+        ingest = Ingest(
+            pool, reader, timing, cursors, leader=leader, position=position, writing=writing
+        )
         checks = {
             "camera.broker": reader.problem,
             "camera.intake": lambda: ingest.attempts.problem,
@@ -189,10 +192,6 @@ async def _listen(  # noqa: PLR0917 - its dependencies
             await ingest.run(answers)
 
 
-async def _last_seq(reader: Reader) -> int:
-    return (await reader.info()).last_seq
-
-
 class Ingest:
     """Reads the log and stores it, batch by batch."""
 
@@ -201,14 +200,14 @@ class Ingest:
         pool: db.Pool,
         reader: Reader,
         timing: Timing,
+        cursors: Cursors,
         *,
         leader: lease.LeaderLease,
         position: LogPosition,
         writing: asyncio.Lock,
     ) -> None:
         self._pool, self._reader, self._timing, self._leader = pool, reader, timing, leader
-        self._position, self._writing = position, writing
-        self._cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
+        self._cursors, self._position, self._writing = cursors, position, writing
         self.attempts = Attempts("nothing is being committed")
         LOG_LAG.set_function(lambda: self._cursors.lag)
 
@@ -239,16 +238,9 @@ class Ingest:
                 await backoff.wait()
 
     async def _begin(self) -> Lane:
-        start = await self._cursors.start(self._report_rewind)
-        self._position.stored(start.after_seq)
+        await self._cursors.start(_report_rewind)
+        self._position.moved()
         return self._cursors.lanes[0]
-
-    async def _report_rewind(self, _tx: db.Connection, start: stream.Start) -> None:
-        # At once: positions of the other log are not valid.
-        self._position.stored(start.after_seq)
-        if start.rewound:
-            REWOUND.inc()
-            log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
 
     async def _store(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
         raw_messages = [
@@ -264,7 +256,7 @@ class Ingest:
                 )
         crash.here("camera.after_commit")
         self._cursors.read_seq = lane.position.seq
-        self._position.stored(lane.position.seq)
+        self._position.moved()
         self._report(outcome, messages[-1])
         return outcome
 
@@ -290,6 +282,12 @@ class Ingest:
             return {}
         LOG_SHARE.set(info.share)
         return {"purged": purged} if purged else {}
+
+
+async def _report_rewind(_tx: db.Connection, start: stream.Start) -> None:
+    if start.rewound:
+        REWOUND.inc()
+        log.get(NAME).error("camera.log_rewound", reason=start.rewound, count=start.lost)
 
 
 def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:

@@ -5,7 +5,7 @@ A batch of messages is written in a fixed number of statements, whatever its siz
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -31,7 +31,12 @@ _TRANSFER_COLUMNS = tuple(Transfer.__dataclass_fields__)
 
 
 class Camera(NamedTuple):
-    """A registered camera, in use or not."""
+    """A registered camera, in use or not.
+
+    The transfer that its chunks without a name belong to: `speaks_of`, and for messages from
+    quarantine, which are separate from what it sends now, `spoke_of`. A transfer, NOTHING_KNOWN, or
+    None: that of the next message.
+    """
 
     mac: str
     device_id: UUID
@@ -39,23 +44,37 @@ class Camera(NamedTuple):
     dialect: str
     is_active: bool
     pending_count: int | None
-    has_site: bool = True
+    has_site: bool
+    speaks_of: UUID | None
+    spoke_of: UUID | None
+
+
+class WakeRequest(NamedTuple):
+    """An announcement to record; it is rejected if it is of one of the `contradicted` images."""
+
+    device_id: UUID
+    announcement: Announcement
+    waited: bool
+    contradicted: Sequence[UUID]
 
 
 class Wake(NamedTuple):
-    """An announced image, as it was before this announcement."""
+    """An announced image, as it was before; or `problem`, an SQLSTATE, and its `message`."""
 
     image_id: UUID
+    problem: str | None
+    message: str | None
     is_complete: bool
     has_transfer: bool
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Row:
     """A row of camera_transfers; `transfer` is replaced when it changes.
 
-    `digests` are of the chunks of a stored image. `is_changed`: write all columns; `has_progress`:
-    only chunks were received.
+    `digests` are of the chunks of a stored image, `sizes` the number and size of each chunk that is
+    stored of an image without an announcement. `is_changed`: write all columns, not only what
+    `new_chunks` change.
     """
 
     transfer_id: UUID
@@ -72,9 +91,10 @@ class Row:
     transfer: Transfer
     acknowledged_count: int = 0
     digests: bytes = b""
+    sizes: list[tuple[int, int]] = field(default_factory=list)
     is_new: bool = False
     is_changed: bool = False
-    has_progress: bool = False
+    new_chunks: dict[int, bytes] = field(default_factory=dict)
 
 
 async def now(tx: db.Connection) -> datetime:
@@ -85,21 +105,27 @@ async def now(tx: db.Connection) -> datetime:
 # --- cameras
 
 _BY_MAC = f"""
-  select distinct on (d.mac) d.mac, d.device_id, d.company_id, d.dialect, d.is_active,
-    d.pending_count, d.site_id is not null
-  from devices d
-  where d.mac = any(%s::text[]) and ({registry.IN_CHARGE} or (not d.is_active and not exists (
-    select from devices o where o.mac = d.mac and o.is_active)))
-  order by d.mac, d.created_at desc
+  select d.mac, d.device_id, d.company_id, d.dialect, d.is_active, d.pending_count,
+    d.site_id is not null, d.speaks_of, d.spoke_of
+  from devices d where d.device_id in (
+    select distinct on (d.mac) d.device_id from devices d
+    where d.mac = any(%s::text[]) and ({registry.IN_CHARGE} or (not d.is_active and not exists (
+      select from devices o where o.mac = d.mac and o.is_active)))
+    order by d.mac, d.created_at desc)
+  order by d.device_id
 """  # noqa: S608 - the text is ours
 
 
-async def by_mac(tx: db.Connection, macs: Sequence[str]) -> dict[str, Camera]:
+async def by_mac(
+    tx: db.Connection, macs: Sequence[str], *, lock: bool = False
+) -> dict[str, Camera]:
     """By address: the camera in charge, else the last one that was retired.
 
-    Not addresses that several companies registered, if none is proven and none has a login.
+    Not addresses that several companies registered, if none is proven and none has a login. Locked
+    in a fixed order, before any other row of theirs.
     """
-    rows = await db.fetch_all(tx, _BY_MAC, list(macs))
+    for_update = " for no key update" if lock else ""
+    rows = await db.fetch_all(tx, _BY_MAC + for_update, list(macs))
     return {row[0]: Camera(*row) for row in rows}
 
 
@@ -110,23 +136,6 @@ async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
         "for no key update",
         (list(device_ids),),
     )
-
-
-async def current_transfers(
-    tx: db.Connection, device_ids: Sequence[UUID], *, redriven: bool
-) -> dict[UUID, UUID | None]:
-    """Transfers of chunks without a name: a transfer, NOTHING_KNOWN, or None: the next message.
-
-    `redriven`: for messages from quarantine, which are separate from what the camera sends now.
-    """
-    rows = await db.fetch_all(
-        tx,
-        "select device_id, case when %s then spoke_of else speaks_of end "
-        "from devices where device_id = any(%s::uuid[])",
-        redriven,
-        list(device_ids),
-    )
-    return {row[0]: row[1] for row in rows}
 
 
 async def set_current_transfers(
@@ -174,82 +183,74 @@ async def note_requests(tx: db.Connection, requests: Sequence[Row]) -> None:
         )
 
 
-async def note_heard(tx: db.Connection, cameras: Sequence[tuple[Camera, str]]) -> None:
-    """(camera, spelling of its address) of messages just now; the cameras are locked."""
-    device_ids = [camera.device_id for camera, _ in cameras]
-    await tx.execute(
-        "update devices set last_seen_at = (select fn_now()), "
-        "proven_at = coalesce(proven_at, (select fn_now())) where device_id = any(%s::uuid[])",
-        (device_ids,),
-    )
+async def note_heard(
+    tx: db.Connection,
+    cameras: Sequence[tuple[Camera, str]],
+    hellos: Mapping[UUID, Hello] | None = None,
+) -> None:
+    """(camera, spelling of its address) of messages just now, with what HELLOs say.
+
+    The cameras are locked.
+    """
+    said = [(hellos or {}).get(camera.device_id) for camera, _ in cameras]
     await tx.execute(
         """
-        insert into camera_states (device_id, company_id, since, heard_at, spelling)
-        select s.device_id, s.company_id, clock.now, clock.now, s.spelling
-        from unnest(%s::uuid[], %s::uuid[], %s::text[]) as s(device_id, company_id, spelling),
-          (select fn_now() as now) clock
-        order by s.device_id
-        on conflict on constraint camera_states_pkey do update
-          set heard_at = excluded.heard_at, spelling = excluded.spelling
+        with heard as (
+          select s.*, fn_now() as now from unnest(%s::uuid[], %s::uuid[], %s::text[], %s::integer[],
+            %s::float8[], %s::float8[], %s::text[]) as s(device_id, company_id, spelling,
+            pending_count, battery_voltage, wifi_rssi, firmware)
+        ), seen as (
+          update devices d set last_seen_at = h.now, proven_at = coalesce(d.proven_at, h.now),
+            pending_count = coalesce(h.pending_count, d.pending_count),
+            battery_voltage = coalesce(h.battery_voltage, d.battery_voltage),
+            wifi_rssi = coalesce(h.wifi_rssi, d.wifi_rssi),
+            firmware = coalesce(h.firmware, d.firmware)
+          from heard h where d.device_id = h.device_id)
+        insert into camera_states as c (device_id, company_id, since, heard_at, hello_at, spelling)
+        select h.device_id, h.company_id, h.now, h.now,
+          case when h.pending_count is not null then h.now end, h.spelling
+        from heard h order by h.device_id
+        on conflict on constraint camera_states_pkey do update set heard_at = excluded.heard_at,
+          hello_at = coalesce(excluded.hello_at, c.hello_at), spelling = excluded.spelling
         """,
         (
-            device_ids,
+            [camera.device_id for camera, _ in cameras],
             [camera.company_id for camera, _ in cameras],
             [spelling for _, spelling in cameras],
+            [hello and hello.pending_count for hello in said],
+            [hello and hello.battery_voltage for hello in said],
+            [hello and hello.wifi_rssi for hello in said],
+            [hello and hello.firmware for hello in said],
         ),
     )
 
 
-async def note_hellos(tx: db.Connection, hellos: Sequence[tuple[Camera, Hello]]) -> None:
-    """The cameras are locked; each has one HELLO."""
-    device_ids = [camera.device_id for camera, _ in hellos]
-    await tx.execute(
-        """
-        update devices d set pending_count = h.pending_count,
-          battery_voltage = coalesce(h.battery_voltage, d.battery_voltage),
-          wifi_rssi = coalesce(h.wifi_rssi, d.wifi_rssi),
-          firmware = coalesce(h.firmware, d.firmware)
-        from unnest(%s::uuid[], %s::integer[], %s::float8[], %s::float8[], %s::text[])
-          as h(device_id, pending_count, battery_voltage, wifi_rssi, firmware)
-        where d.device_id = h.device_id
-        """,
-        (
-            device_ids,
-            [hello.pending_count for _, hello in hellos],
-            [hello.battery_voltage for _, hello in hellos],
-            [hello.wifi_rssi for _, hello in hellos],
-            [hello.firmware for _, hello in hellos],
-        ),
-    )
-    await tx.execute(
-        "update camera_states set hello_at = fn_now() where device_id = any(%s::uuid[])",
-        (device_ids,),
-    )
-
-
-async def record_wake(
-    tx: db.Connection, camera: Camera, announcement: Announcement, *, waited: bool
-) -> Wake:
-    """Store the wake, or find it. The rest of the statement sees the image as it was before."""
-    telemetry = {**announcement.fields, "pending": True} if waited else announcement.fields
+async def record_wakes(tx: db.Connection, requests: Sequence[WakeRequest]) -> list[Wake]:
+    """Store these wakes, or find them. The rest of the statement sees images as they were."""
+    announcements = [request.announcement for request in requests]
     rows = await db.fetch_all(
         tx,
         """
-        with wake as materialized (
-          select (fn_wake_ingestion_handler(device_id => %s, captured_at => %s, image_name => %s,
-            telemetry_data => %s) ->> 'image_id')::uuid as image_id)
-        select w.image_id,
+        select w.image_id, w.problem, w.message,
           exists (
             select from device_images i where i.image_id = w.image_id and i.status = 'complete'),
           exists (select from camera_transfers t where t.image_id = w.image_id)
-        from wake w
+        from unnest(%s::uuid[], %s::timestamptz[], %s::text[], %s::jsonb[], %s::text[])
+          with ordinality as r(device_id, captured_at, image_name, telemetry, contradicted, place)
+        cross join lateral fn_try_wake(
+          r.device_id, r.captured_at, r.image_name, r.telemetry, r.contradicted::uuid[]) w
+        order by r.place
         """,
-        camera.device_id,
-        announcement.captured_at,
-        announcement.image_name,
-        Jsonb(telemetry),
+        [request.device_id for request in requests],
+        [announcement.captured_at for announcement in announcements],
+        [announcement.image_name for announcement in announcements],
+        [
+            Jsonb(said.fields | {"pending": True} if request.waited else said.fields)
+            for request, said in zip(requests, announcements, strict=True)
+        ],
+        [f"{{{','.join(map(str, request.contradicted))}}}" for request in requests],
     )
-    return Wake(*rows[0])
+    return [Wake(*row) for row in rows]
 
 
 async def silent_since_hello(tx: db.Connection, device_ids: Sequence[UUID]) -> list[UUID]:
@@ -281,6 +282,9 @@ _SELECT = f"""
   select transfer_id, company_id, device_id, image_id, image_name, dialect, spelling,
     announced_at, ended_at, due_at, reason, acknowledged_count,
     case when state = 'complete' then coalesce(digests, '') else '' end as digests,
+    case when total_chunks is null then array(
+      select array[c.chunk_id, octet_length(c.data)] from camera_chunks c
+      where c.transfer_id = camera_transfers.transfer_id) else '{{}}' end as sizes,
     {", ".join(_TRANSFER_COLUMNS)}
   from camera_transfers
 """  # noqa: S608 - names of our own columns
@@ -304,9 +308,12 @@ async def transfers_of(
     )
 
 
-async def transfer_of_image(tx: db.Connection, image_id: UUID) -> Row | None:
-    rows = await _rows(tx, _SELECT + "where image_id = %s for update", (image_id,))
-    return rows[0] if rows else None
+async def transfers_of_images(tx: db.Connection, image_ids: Sequence[UUID]) -> list[Row]:
+    return await _rows(
+        tx,
+        _SELECT + "where image_id = any(%s::uuid[]) order by transfer_id for update",
+        (list(image_ids),),
+    )
 
 
 async def transfers(
@@ -489,8 +496,9 @@ async def note_acknowledged(
 # --- chunks
 
 
-async def store_chunks(tx: db.Connection, chunks: Sequence[tuple[UUID, UUID, int, bytes]]) -> None:
-    """`chunks`: (transfer, company, chunk_id, bytes)."""
+async def store_chunks(tx: db.Connection, rows: Sequence[Row]) -> None:
+    """Store the new chunks of these rows."""
+    chunks = [(row, *chunk) for row in rows for chunk in row.new_chunks.items()]
     if chunks:
         await tx.execute(
             """
@@ -498,10 +506,10 @@ async def store_chunks(tx: db.Connection, chunks: Sequence[tuple[UUID, UUID, int
             select * from unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bytea[])
             """,
             (
-                db.Uuids(pg_binary.uuid(chunk[0]) for chunk in chunks),
-                db.Uuids(pg_binary.uuid(chunk[1]) for chunk in chunks),
-                [chunk[2] for chunk in chunks],
-                db.Byteas(pg_binary.bytea(chunk[3]) for chunk in chunks),
+                db.Uuids(pg_binary.uuid(row.transfer_id) for row, _, _ in chunks),
+                db.Uuids(pg_binary.uuid(row.company_id) for row, _, _ in chunks),
+                [number for _, number, _ in chunks],
+                db.Byteas(pg_binary.bytea(data) for _, _, data in chunks),
             ),
         )
 
@@ -539,17 +547,6 @@ async def pieces(tx: db.Connection, transfer_ids: Sequence[UUID]) -> dict[UUID, 
     for transfer_id, data in await cursor.fetchall():
         chunks[transfer_id].append(bytes(data))
     return chunks
-
-
-async def sizes(tx: db.Connection, transfer_id: UUID) -> list[tuple[int, int]]:
-    """(chunk_id, bytes) of the stored chunks."""
-    rows = await db.fetch_all(
-        tx,
-        "select chunk_id, octet_length(data) from camera_chunks where transfer_id = %s "
-        "order by chunk_id",
-        transfer_id,
-    )
-    return [(row[0], row[1]) for row in rows]
 
 
 async def drop_chunks(

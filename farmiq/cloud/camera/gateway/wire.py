@@ -6,6 +6,7 @@ Chunks are numbered as the camera counts, from 0 or from 1.
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from farmiq.cloud.camera import mac
@@ -59,6 +60,11 @@ class Hello(NamedTuple):
     wifi_rssi: float | None = None
     firmware: str | None = None
     noted: tuple[str, ...] = ()
+
+    def then(self, later: "Hello") -> "Hello":
+        """The later one, with what it leaves out."""
+        kept = {name: was for name, was in self._asdict().items() if getattr(later, name) is None}
+        return later._replace(**kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,22 +149,21 @@ class CameraTopic(NamedTuple):
     root: str
     spelling: str
     channel: str
-
-    @property
-    def mac(self) -> str:
-        return plain_mac(self.spelling)
+    mac: str
 
 
+# Of many chunks.
+@lru_cache(maxsize=4096)
 def parse_topic(topic: str) -> CameraTopic:
     """Raises RejectedMessageError for a topic that no camera has."""
     levels = topic.split("/")
-    if len(levels) != 3 or not plain_mac(levels[1]):  # noqa: PLR2004
+    if len(levels) != 3 or not (address := plain_mac(levels[1])):  # noqa: PLR2004
         reason = f"no camera has the topic {topic[:200]!r}: a MAC address is its middle"
         raise RejectedMessageError([reason])
     if levels[2] not in UP_CHANNELS:
         reason = f"cameras send on status and data, not on {levels[2][:50]!r}"
         raise RejectedMessageError([reason])
-    return CameraTopic(*levels)
+    return CameraTopic(levels[0], levels[1], levels[2], address)
 
 
 def is_chunk(raw: bytes) -> bool:

@@ -241,14 +241,14 @@ async def test_chunk_after_a_rejected_message_without_image_is_stored_in_the_cur
 async def test_chunk_after_a_poison_announcement_is_stored_in_no_image(
     camera: Nameless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: Any) -> None:
+    def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
     await camera.announce(1)
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(handlers.BatchHandler, "_on_announcement", broken)
+        patched.setattr(handlers.CameraHandler, "_on_announcement", broken)
         sent = wire.RawMessage(f"device/{camera.mac}/data", said)
         outcome = await handlers.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]

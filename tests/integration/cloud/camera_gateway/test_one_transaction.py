@@ -1,6 +1,7 @@
 """Messages of many cameras in one transaction: what one does wrong is its own matter."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import chunks, handlers, store, wire
+from farmiq.cloud.camera.gateway import chunks, handlers, wire
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
@@ -33,23 +34,9 @@ def chunk(mac: str, number: int, chunk_id: int = 0) -> wire.RawMessage:
     return said(mac, image_name=f"{number}.jpg", chunk_id=chunk_id, payload=[number] * 9)
 
 
-def abort_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next batch is told only that its pipeline is aborted."""
-    original = handlers._store
-
-    async def aborted(*_: Any) -> handlers.Outcome:
-        monkeypatch.setattr(handlers, "_store", original)
-        raise psycopg.errors.PipelineAborted("pipeline aborted")
-
-    monkeypatch.setattr(handlers, "_store", aborted)
-
-
-@pytest.mark.parametrize("piped", [True, False])
 async def test_rejection_between_announcements_rolls_back_only_itself(
-    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch, *, piped: bool
+    site: Site, pool: db.Pool
 ) -> None:
-    if not piped:
-        abort_pipeline(monkeypatch)
     well, homeless = (await site.camera()).mac, (await site.camera()).mac
     site.farm.owner.execute("update devices set site_id = null where mac = %s", (homeless,))
     site.farm.owner.execute(
@@ -93,18 +80,6 @@ async def test_rejected_announcement_changes_nothing(site: Site, pool: db.Pool) 
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
 
 
-async def test_statement_prepared_after_a_rollback_is_known_to_the_server(
-    pool: db.Pool,
-) -> None:
-    async with db.transaction(pool) as tx:
-        async with tx.pipeline():
-            await tx.execute("select 1", prepare=True)
-            await tx.execute("savepoint wake")
-            await handlers.BatchHandler(tx, Timing(), now())._roll_back()
-        for _ in range(2):
-            await tx.cursor().executemany("select %s::int", [(1,), (2,)])
-
-
 async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
     site: Site, pool: db.Pool
 ) -> None:
@@ -146,28 +121,74 @@ async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcem
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    sent = announced(mac, 1)
 
     async def behind_a_failure() -> None:
         async with db.transaction(pool) as tx, tx.pipeline():
-            camera = (await store.by_mac(tx, [mac]))[mac]
             await tx.execute("select 1 / 0")
-            said = handlers._parse(camera, wire.parse_topic(sent.topic), sent)
-            await handlers.BatchHandler(tx, Timing(), now()).handle(said)
+            await handlers.apply(tx, [announced(mac, 1)], Timing())
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()
     assert site.rows("select count(*) from device_images") == [(0,)]
 
 
-async def test_aborted_pipeline_is_repeated_without_a_pipeline(
-    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would look like a database that is away, and be tried for ever."""
+async def test_announcement_with_a_bad_topic_beside_it_is_stored(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
-
-    abort_pipeline(monkeypatch)
     outcome = await handlers.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
     assert (outcome.stored, len(outcome.rejected)) == (1, 1)
+
+
+async def test_second_announcement_of_a_batch_that_contradicts_the_first_is_rejected(
+    site: Site, pool: db.Pool
+) -> None:
+    mac, at = (await site.camera()).mac, now().isoformat()
+    first, other = (
+        said(mac, image_name="1.jpg", captured_at=at, total_chunks=2, chunk_size=size)
+        for size in (9, 10)
+    )
+    outcome = await handlers.commit(pool, [first, other, chunk(mac, 1)], Timing())
+    assert [one.reasons for one in outcome.rejected] == [
+        ["chunk_size of this image was 9 and is 10 now"]
+    ]
+    assert site.rows("select received_count, chunk_size from camera_transfers") == [(1, 9)]
+
+
+async def test_statements_of_a_batch_do_not_grow_with_cameras(
+    site: Site, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, counts = psycopg.AsyncCursor.execute, Counter[int]()
+
+    def counted(size: int) -> Any:
+        async def run(self: Any, *args: Any, **options: Any) -> Any:
+            counts[size] += 1
+            return await execute(self, *args, **options)
+
+        return run
+
+    async with pool.connection():
+        pass
+    for size in (1, 8):
+        macs = [(await site.camera()).mac for _ in range(size)]
+        hellos = [wire.RawMessage(f"device/{mac}/status", b'{"pending_count": 0}') for mac in macs]
+        sent = [message for mac in macs for message in (announced(mac, 1), chunk(mac, 1))]
+        with monkeypatch.context() as patched:
+            patched.setattr(psycopg.AsyncCursor, "execute", counted(size))
+            outcome = await handlers.commit(pool, hellos + sent, Timing())
+        assert (outcome.stored, outcome.rejected) == (3 * size, ())
+    assert counts[8] == counts[1]
+
+
+async def test_two_hellos_of_a_batch_are_stored_as_one_with_what_the_last_one_leaves_out(
+    site: Site, pool: db.Pool
+) -> None:
+    mac = (await site.camera()).mac
+    bodies = (
+        b'{"pending_count": 2, "battery_voltage": 3.5}',
+        b'{"pending_count": 1, "firmware": "7"}',
+    )
+    sent = [wire.RawMessage(f"device/{mac}/status", body) for body in bodies]
+    await handlers.commit(pool, sent, Timing())
+    noted = "select pending_count, battery_voltage, firmware from devices where mac = %s"
+    assert site.rows(noted, mac) == [(1, 3.5, "7")]
