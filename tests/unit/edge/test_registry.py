@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from farmiq.edge import registry
-from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.arrival import Arrival, accept
 from farmiq.edge.registry import Entry
 from tests.unit.messages import samples
 from tests.unit.messages.examples import AT, PLACE
