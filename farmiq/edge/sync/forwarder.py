@@ -351,7 +351,7 @@ class Forwarder:
     async def _prioritise_live(self, tenant: Tenant) -> None:
         """Give new events a priority above a backlog that drains (C-92).
 
-        And those of the last pause, in which nobody knew that the cloud was back (D-290).
+        And those of the last pause, in which nobody knew that the cloud was back (D-290, D-340).
         """
         async with db.transaction(self._pool) as tx:
             waiting = await store.waiting_at(
@@ -360,14 +360,13 @@ class Forwarder:
             level = rules.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:
                 await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
-            if level > tenant.level == 0:
+            if level == 1:
+                # When it begins: the pause, and as much again for the request that ended it.
+                # Afterwards: what was being written at that very moment.
+                begins = tenant.level == 0
+                before_s = 2 * self._settings.sync_breaker_s if begins else rules.MOMENT_S
                 await store.raise_recent(
-                    tx,
-                    tenant.tenant_id,
-                    level=level,
-                    # The pause, and as much again for the request that ended it.
-                    recent_s=2 * self._settings.sync_breaker_s,
-                    limit=rules.RECENT_ROWS,
+                    tx, tenant.tenant_id, level=1, before_s=before_s, limit=rules.RECENT_ROWS
                 )
 
     @contextlib.asynccontextmanager

@@ -286,6 +286,8 @@ SUSPECTS = 20
 BACKLOG_ROWS = 2000
 # Events of the last seconds that pass a backlog with the new ones, at most.
 RECENT_ROWS = 10_000
+# An event that was being written when a drain began is not older than this at its start.
+MOMENT_S = 5.0
 # What an envelope adds to a payload in a batch, at most.
 ENVELOPE_BYTES = 700
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import class_row, dict_row
 
 from farmiq.edge.sync.rules import Failure, State
 from farmiq.messages.bus import BusEvent
@@ -181,29 +180,27 @@ async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:
     """What was claimed in this very transaction, with its content."""
     if not rows:
         return []
-    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
-        await cursor.execute(
-            f"select {_CONTENT} from sync_outbox where id = any(%s)".encode(),  # noqa: S608
-            ([row.id for row in rows],),
-        )
-        return _in_order(await cursor.fetchall(), rows)
+    statement = f"select {_CONTENT} from sync_outbox where id = any(%s)"  # noqa: S608
+    sending = await db.fetch_as(tx, Sending, statement, ([row.id for row in rows],))
+    return _in_order(sending, rows)
 
 
 async def start_sending(
     tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
 ) -> list[Sending]:
     """Mark the rows as `sending` with a new lease; returns those that are still ours."""
-    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
-        await cursor.execute(
-            f"""
-            update sync_outbox set status = 'sending', updated_at = (select fn_now()),
-              lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
-            where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
-            returning {_CONTENT}
-            """.encode(),  # noqa: S608 - our own list of columns
-            (str(lease_s), *_fence(rows, claimed_by)),
-        )
-        return _in_order(await cursor.fetchall(), rows)
+    sending = await db.fetch_as(
+        tx,
+        Sending,
+        f"""
+        update sync_outbox set status = 'sending', updated_at = (select fn_now()),
+          lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
+        where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
+        returning {_CONTENT}
+        """,  # noqa: S608 - our own list of columns
+        (str(lease_s), *_fence(rows, claimed_by)),
+    )
+    return _in_order(sending, rows)
 
 
 def _in_order(sending: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
@@ -335,9 +332,7 @@ where t.tenant_id is not null
 
 async def pending_tenants(tx: db.Connection) -> list[Tenant]:
     """The tenants with unsent rows that are not paused; costs by tenants, not by rows (C-21)."""
-    async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
-        await cursor.execute(PENDING_TENANTS)
-        return await cursor.fetchall()
+    return await db.fetch_as(tx, Tenant, PENDING_TENANTS)
 
 
 async def record_success(
@@ -449,24 +444,27 @@ async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: in
 
 
 async def raise_recent(
-    tx: db.Connection, tenant_id: str, *, level: int, recent_s: float, limit: int
+    tx: db.Connection, tenant_id: str, *, level: int, before_s: float, limit: int
 ) -> int:
-    """Give events of the last seconds this priority too, newest first; returns how many.
+    """Give events since shortly before the drain began this priority too; returns how many.
 
-    They came before the first batch got through, so nobody knew that a backlog would drain.
+    They got none when they were written: nobody knew yet that a backlog would drain. Newest first,
+    by the index of the claim, so what was raised or delivered before costs nothing.
     """
     cursor = await tx.execute(
         """
         update sync_outbox set priority = %(level)s, updated_at = (select fn_now())
         where id = any(array(
           select id from sync_outbox
-          where tenant_id = %(tenant_id)s and occurred_at <= (select fn_now())
-            and occurred_at > (select fn_now()) - make_interval(secs => %(recent_s)s)
-            and status = 'pending' and attempt_count = 0 and priority < %(level)s
+          where tenant_id = %(tenant_id)s and status = 'pending' and attempt_count = 0
+            and priority::bigint = 0 and occurred_at <= (select fn_now())
+            and occurred_at > (
+              select since - make_interval(secs => %(before_s)s) from sync_drain
+              where tenant_id = %(tenant_id)s)
           order by occurred_at desc limit %(limit)s
           for update skip locked))
         """,
-        {"tenant_id": tenant_id, "level": level, "recent_s": recent_s, "limit": limit},
+        {"tenant_id": tenant_id, "level": level, "before_s": before_s, "limit": limit},
     )
     return cursor.rowcount
 
@@ -582,17 +580,16 @@ async def purge_acked(
 
 async def undelivered(tx: db.Connection, *, days: float, limit: int) -> list[dict[str, Any]]:
     """Rows in dlq or failed beyond their days, whole."""
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select * from sync_outbox
-            where status in ('dlq', 'failed')
-              and updated_at < (select fn_now()) - %s * interval '1 day'
-            order by updated_at, id limit %s
-            """,
-            (days, limit),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        tx,
+        """
+        select * from sync_outbox
+        where status in ('dlq', 'failed')
+          and updated_at < (select fn_now()) - %s * interval '1 day'
+        order by updated_at, id limit %s
+        """,
+        (days, limit),
+    )
 
 
 async def purge_archived(

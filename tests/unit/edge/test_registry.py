@@ -15,7 +15,7 @@ from tests.unit.messages.test_catalogue import encoded
 
 ENTRY = Entry(
     PLACE.tenant_id, PLACE.farm_id, PLACE.barn_id, PLACE.device_id, "station-1", 60,
-    wants_receipts=True, derive_intake=False, revoked=False,
+    wants_receipts=True, revoked=False,
 )  # fmt: skip
 
 
