@@ -9,7 +9,7 @@ from typing import TypeVar
 from bench import load
 from bench.ingest import Bench
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.telemetry import store as telemetry
 from farmiq.plumbing import db
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 async def stage(bench: Bench, events: int) -> float:
     """Rows per second through dedupe, telemetry_raw and sync_outbox, messages read beforehand."""
     bench.clear("telemetry_raw", "sync_outbox", "ingress_dedupe")
-    arrivals, refused = transaction.parse(_sent(events))
+    arrivals, refused = handlers.parse(_sent(events))
     assert not refused  # noqa: S101
 
     async def keep(pool: db.Pool, part: list[Arrival]) -> None:
         async with db.transaction(pool) as tx:
-            await transaction.apply_events(tx, part, check_outbox=False)
+            await handlers.apply_events(tx, part, check_outbox=False)
 
     return await _rate(bench, _parts(arrivals), keep)
 
@@ -35,7 +35,7 @@ async def stage(bench: Bench, events: int) -> float:
 async def plain(bench: Bench, events: int) -> float:
     """Rows per second of COPY alone: the same rows, encoded beforehand, the same batches."""
     bench.clear("telemetry_raw")
-    arrivals, _ = transaction.parse(_sent(events))
+    arrivals, _ = handlers.parse(_sent(events))
     now = datetime.now(UTC)
     encoded = [telemetry.encode_readings(part, ingested_at=now) for part in _parts(arrivals)]
 

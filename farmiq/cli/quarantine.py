@@ -50,15 +50,15 @@ def _table() -> "Table":
 
 
 def _by(actor: str) -> "Quarantine":
-    from farmiq.edge.ingress import quarantine, transaction
+    from farmiq.edge.ingress import handlers, quarantine
 
-    return quarantine.Quarantine(transaction.handle, actor)
+    return quarantine.Quarantine(handlers.handle, actor)
 
 
 def _check(chosen: dict[str, Any]) -> dict[str, Any]:
-    from farmiq.edge.ingress import rejections
+    from farmiq.edge.ingress import rules
 
-    deadletters.known_kind(chosen["kind"], rejections.KINDS)
+    deadletters.known_kind(chosen["kind"], rules.KINDS)
     return chosen
 
 

@@ -17,8 +17,8 @@ from farmiq.cloud.deadletter.rules import QUEUES
 from farmiq.contracts import schemas
 from farmiq.contracts.generated import generated
 from farmiq.edge.ingress.api import MAX_ON_A_PAGE, Chosen, Closing
-from farmiq.edge.ingress.rejections import KINDS
-from farmiq.edge.ingress.rejections import Kind as RejectionKind
+from farmiq.edge.ingress.rules import KINDS
+from farmiq.edge.ingress.rules import Kind as RejectionKind
 from farmiq.edge.sync import api as sync
 from farmiq.edge.sync.api import OutboxChoice, OutboxMoved, OutboxPage, SyncStatus
 from farmiq.plumbing.http import ErrorBody

@@ -35,7 +35,6 @@ class Entry:
     station_id: str | None
     heartbeat_s: int
     wants_receipts: bool
-    derive_intake: bool
     revoked: bool
 
     @property
@@ -107,11 +106,6 @@ class Registry:
             and (entry.farm_id, entry.barn_id) == (place.farm_id, place.barn_id)
         )
 
-    def derives_intake(self, place: Place) -> bool:
-        """Whether feed intake is derived from this device's weights (C-47)."""
-        entry = self._entries.get((place.tenant_id, place.device_id))
-        return entry is not None and entry.derive_intake and not entry.revoked
-
     def to_note(self, arrivals: Iterable[Arrival]) -> list[Key]:
         """Devices whose time of the last message should be stored now.
 
@@ -166,32 +160,25 @@ class Registry:
                 self._entries.pop(key, None)
 
 
+_ENTRY = """
+  select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.station_id, d.heartbeat_s,
+    d.wants_receipts, d.revoked_at is not null as revoked
+  from devices d
+"""
+
+
 async def all_entries(tx: db.Connection) -> list[Entry]:
-    rows = await db.fetch_all(
-        tx,
-        """
-        select tenant_id, farm_id, barn_id, device_id, station_id, heartbeat_s, wants_receipts,
-          derive_intake, revoked_at is not null
-        from devices
-        """,
-    )
-    return [Entry(*row) for row in rows]
+    return await db.fetch_as(tx, Entry, _ENTRY)
 
 
 async def entries_of(tx: db.Connection, keys: Sequence[Key]) -> list[Entry]:
-    rows = await db.fetch_all(
+    return await db.fetch_as(
         tx,
-        """
-        select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.station_id, d.heartbeat_s,
-          d.wants_receipts, d.derive_intake, d.revoked_at is not null
-        from devices d
-        join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
-          on k.tenant_id = d.tenant_id and k.device_id = d.device_id
-        """,
-        [tenant_id for tenant_id, _ in keys],
-        [device_id for _, device_id in keys],
+        Entry,
+        _ENTRY + "join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id) "
+        "using (tenant_id, device_id)",
+        ([tenant_id for tenant_id, _ in keys], [device_id for _, device_id in keys]),
     )
-    return [Entry(*row) for row in rows]
 
 
 def _key(arrival: Arrival) -> Key:

@@ -27,21 +27,17 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
             on conflict do nothing
             returning tenant_id, event_id
         """),
-        [arrival.event.event_id for arrival in arrivals],
-        [arrival.place.tenant_id for arrival in arrivals],
-        [arrival.place.farm_id for arrival in arrivals],
-        [arrival.place.barn_id for arrival in arrivals],
-        [arrival.place.device_id for arrival in arrivals],
-        [payload.record_id for payload in payloads],
-        [payload.record_type for payload in payloads],
+        *db.columns(
+            arrivals, "event.event_id", "place.tenant_id", "place.farm_id", "place.barn_id",
+            "place.device_id", "payload.record_id", "payload.record_type",
+        ),
         [None if isinstance(payload.value, str) else payload.value for payload in payloads],
         [payload.value if isinstance(payload.value, str) else None for payload in payloads],
-        [payload.unit for payload in payloads],
-        [payload.recorded_by_ref for payload in payloads],
-        [payload.recorded_at for payload in payloads],
-        [arrival.event.occurred_at for arrival in arrivals],
-        [arrival.clock_suspect for arrival in arrivals],
-    )
+        *db.columns(
+            arrivals, "payload.unit", "payload.recorded_by_ref", "payload.recorded_at",
+            "event.occurred_at", "clock_suspect",
+        ),
+    )  # fmt: skip
     new = {(tenant_id, event_id) for tenant_id, event_id in rows}
     return [arrival.event for arrival in arrivals if arrival.key in new]
 

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import msgspec
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from farmiq.edge.devices.credentials import Secret
 from farmiq.edge.devices.device import Device
@@ -20,6 +19,8 @@ from farmiq.plumbing import db
 from farmiq.plumbing.broker.flood import Pause
 
 Key = tuple[str, str]
+_DEVICE = ", ".join(Device.__dataclass_fields__)
+_LIVENESS = ", ".join(f"s.{name}" for name in Liveness.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,78 +111,75 @@ async def new_revocations(tx: db.Connection, *, limit: int) -> list[Revocation]:
     )
     if not rows:
         return []
-    changed = await db.fetch_all(
+    changed = await db.fetch_dicts(
         tx,
         """
         update devices d set revocation_told = (d.revoked_at is not null)
         from unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
           left join device_state s using (tenant_id, device_id)
         where k.tenant_id = d.tenant_id and k.device_id = d.device_id
-        returning d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.revoked_at is not null,
-          coalesce(s.last_seen_at, d.revoked_at, d.created_at)
+        returning d.tenant_id, d.farm_id, d.barn_id, d.device_id,
+          d.revoked_at is not null as revoked,
+          coalesce(s.last_seen_at, d.revoked_at, d.created_at) as last_seen_at
         """,
-        *_columns([(row[0], row[1]) for row in rows]),
+        _columns([(row[0], row[1]) for row in rows]),
     )
     return [
         Revocation(
-            device=Device(
-                tenant_id=tenant_id, farm_id=farm_id, barn_id=barn_id, device_id=device_id
-            ),
-            revoked=revoked,
-            last_seen_at=last_seen_at,
+            revoked=row.pop("revoked"), last_seen_at=row.pop("last_seen_at"), device=Device(**row)
         )
-        for tenant_id, farm_id, barn_id, device_id, revoked, last_seen_at in changed
+        for row in changed
     ]
 
 
 async def rotate(tx: db.Connection, key: Key, secret: Secret) -> Device | None:
     """Store another secret; None if there is no such device, or it is revoked."""
-    rows = await db.fetch_all(
+    rows = await db.fetch_as(
         tx,
-        """
+        Device,
+        f"""
         update devices set secret_bcrypt = %s, secret_pbkdf2 = %s, token_sha256 = %s,
           rotated_at = fn_now()
         where tenant_id = %s and device_id = %s and revoked_at is null
-        returning tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
-          wants_receipts, derive_intake, heartbeat_s
-        """,
-        secret.bcrypt,
-        secret.pbkdf2,
-        secret.token_sha256,
-        *key,
+        returning {_DEVICE}
+        """,  # noqa: S608 - our own words
+        (secret.bcrypt, secret.pbkdf2, secret.token_sha256, *key),
     )
-    return _device(rows[0]) if rows else None
+    return rows[0] if rows else None
 
 
 async def logins(tx: db.Connection, *, paused: bool = True) -> list[Login]:
     """Who may connect to the broker; without `paused` only who may now."""
-    rows = await db.fetch_all(
+    rows = await db.fetch_dicts(
         tx,
-        """
-        select tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
-          wants_receipts, derive_intake, heartbeat_s, secret_bcrypt, secret_pbkdf2
+        f"""
+        select {_DEVICE}, secret_bcrypt, secret_pbkdf2
         from devices d where revoked_at is null and (%s or not exists (
           select from device_pauses p where p.tenant_id = d.tenant_id
             and p.device_id = d.device_id and p.until_at > fn_now()))
         order by tenant_id, device_id
-        """,
-        paused,
+        """,  # noqa: S608 - our own words
+        (paused,),
     )
-    return [Login(_device(row[:-2]), *row[-2:]) for row in rows]
+    return [
+        Login(
+            secret_bcrypt=row.pop("secret_bcrypt"),
+            secret_pbkdf2=row.pop("secret_pbkdf2"),
+            device=Device(**row),
+        )
+        for row in rows
+    ]
 
 
 async def with_login(tx: db.Connection, broker_user: str) -> Device | None:
     """The device that has this login at the broker, unless it is revoked."""
-    rows = await db.fetch_all(
+    rows = await db.fetch_as(
         tx,
-        """
-        select tenant_id, farm_id, barn_id, device_id, station_id, kind, firmware, place, zone,
-          wants_receipts, derive_intake, heartbeat_s
-        from devices where broker_user = %s and revoked_at is null
-        """,
-        broker_user,
+        Device,
+        f"select {_DEVICE} from devices where broker_user = %s and revoked_at is null",  # noqa: S608
+        (broker_user,),
     )
-    return _device(rows[0]) if rows else None
+    return rows[0] if rows else None
 
 
 async def stations(tx: db.Connection, requested: Sequence[tuple[str, ...]]) -> dict[Any, str]:
@@ -227,7 +225,7 @@ async def page(
     state: str | None = None,
 ) -> list[dict[str, Any]]:
     """Devices with their state, by name, behind `after`."""
-    return await _shown(
+    return await db.fetch_dicts(
         tx,
         sql.SQL(_SHOWN)
         + sql.SQL("""
@@ -243,7 +241,7 @@ async def page(
 
 
 async def show(tx: db.Connection, key: Key) -> dict[str, Any] | None:
-    rows = await _shown(
+    rows = await db.fetch_dicts(
         tx, sql.SQL(_SHOWN) + sql.SQL("where d.tenant_id = %s and d.device_id = %s"), key
     )
     return rows[0] if rows else None
@@ -314,44 +312,36 @@ async def liveness_of(
     tx: db.Connection, keys: Sequence[Key]
 ) -> tuple[datetime, dict[Key, Liveness]]:
     """(now, states), locked in one order until the end of the transaction."""
-    rows = await db.fetch_all(
+    rows = await db.fetch_dicts(
         tx,
-        """
-        select s.tenant_id, s.device_id, s.state, s.since, s.last_seen_at, s.told_state,
-          s.said_state, s.said_at, s.status_event_id
-        from device_state s
+        f"""
+        select s.tenant_id, s.device_id, {_LIVENESS} from device_state s
         join unnest(%s::text[], %s::text[]) as k(tenant_id, device_id)
           on k.tenant_id = s.tenant_id and k.device_id = s.device_id
         order by 1, 2 for update of s
-        """,
-        *_columns(keys),
+        """,  # noqa: S608 - our own words
+        _columns(keys),
     )
     now: datetime = await db.fetch_value(tx, "select fn_now()")
-    return now, {(row[0], row[1]): _liveness(row[2:]) for row in rows}
+    return now, {(row.pop("tenant_id"), row.pop("device_id")): Liveness(**row) for row in rows}
 
 
 async def all_liveness(tx: db.Connection) -> tuple[datetime, list[tuple[Device, Liveness]]]:
     """(now, every registered device that has a state)."""
-    rows = await db.fetch_all(
+    names = ("tenant_id", "farm_id", "barn_id", "device_id", "heartbeat_s")
+    rows = await db.fetch_dicts(
         tx,
-        """
-        select d.tenant_id, d.farm_id, d.barn_id, d.device_id, d.heartbeat_s, s.state, s.since,
-          s.last_seen_at, s.told_state, s.said_state, s.said_at, s.status_event_id
+        f"""
+        select {", ".join(f"d.{name}" for name in names)}, {_LIVENESS}
         from device_state s
         join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
         where d.revoked_at is null
-        """,
+        """,  # noqa: S608 - our own words
     )
     now: datetime = await db.fetch_value(tx, "select fn_now()")
-    devices = []
-    for row in rows:
-        tenant_id, farm_id, barn_id, device_id, heartbeat_s = row[:5]
-        device = Device(
-            tenant_id=tenant_id, farm_id=farm_id, barn_id=barn_id, device_id=device_id,
-            heartbeat_s=heartbeat_s,
-        )  # fmt: skip
-        devices.append((device, _liveness(row[5:])))
-    return now, devices
+    return now, [
+        (Device(**{name: row.pop(name) for name in names}), Liveness(**row)) for row in rows
+    ]
 
 
 async def lock_free(tx: db.Connection, keys: Sequence[Key]) -> set[Key]:
@@ -458,7 +448,7 @@ async def queue_command(
 
 async def command_to_send(tx: db.Connection, *, again_s: float) -> dict[str, Any] | None:
     """The oldest command that was not tried yet or has no answer; marks it as tried now."""
-    rows = await _shown(
+    rows = await db.fetch_dicts(
         tx,
         """
         update device_commands c set tried_at = fn_now()
@@ -531,7 +521,7 @@ async def store_answer(
 
 
 async def command(tx: db.Connection, command_id: UUID) -> dict[str, Any] | None:
-    rows = await _shown(
+    rows = await db.fetch_dicts(
         tx,
         "select command_id, tenant_id, device_id, name, args, state, message, created_by, "
         "created_at, expires_at, sent_at, sent_count, delivered_at, ended_at "
@@ -542,7 +532,7 @@ async def command(tx: db.Connection, command_id: UUID) -> dict[str, Any] | None:
 
 
 async def commands_of(tx: db.Connection, key: Key, *, limit: int) -> list[dict[str, Any]]:
-    return await _shown(
+    return await db.fetch_dicts(
         tx,
         "select command_id, name, state, message, created_by, created_at, expires_at, sent_at, "
         "sent_count, delivered_at, ended_at from device_commands "
@@ -561,27 +551,8 @@ async def purge_commands(tx: db.Connection, *, days: int) -> int:
     return cursor.rowcount
 
 
-async def _shown(tx: db.Connection, statement: Any, args: Any) -> list[dict[str, Any]]:
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement, args)
-        return await cursor.fetchall()
-
-
 def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str]]:
     return [tenant_id for tenant_id, _ in keys], [device_id for _, device_id in keys]
-
-
-def _device(row: Sequence[Any]) -> Device:
-    names = Device.__dataclass_fields__
-    return Device(**dict(zip(names, row, strict=True)))
-
-
-def _liveness(row: Sequence[Any]) -> Liveness:
-    state, since, last_seen_at, told_state, said_state, said_at, status_event_id = row
-    return Liveness(
-        state=state, since=since, last_seen_at=last_seen_at, told_state=told_state,
-        said_state=said_state, said_at=said_at, status_event_id=status_event_id,
-    )  # fmt: skip
 
 
 def _or_none(value: Any) -> Any:

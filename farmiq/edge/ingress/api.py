@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
 from farmiq.edge import access, alerts, losses
-from farmiq.edge.ingress import gaps, jobs, quarantine, rejections, store
+from farmiq.edge.ingress import jobs, quarantine, rules, store
 from farmiq.edge.ingress.quarantine import Handle, Quarantine
 from farmiq.edge.ingress.store import Boot
 from farmiq.messages import check, instants
@@ -49,7 +49,7 @@ class Closing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Api:
-    """The routes; `handle` is transaction.handle, which a redrive uses."""
+    """The routes; `handle` is handlers.handle, which a redrive uses."""
 
     def __init__(self, pool: db.Pool, handle: Handle) -> None:
         self._pool, self._handle = pool, handle
@@ -243,7 +243,7 @@ async def _body(request: Request, decoder: Any, kind: Any) -> Any:
 
 def _filter(parameters: Parameters) -> dict[str, Any]:
     return {
-        "kind": parameters.one_of("kind", rejections.KINDS),
+        "kind": parameters.one_of("kind", rules.KINDS),
         "reason": parameters.text("reason"),
         "topic": parameters.text("topic"),
         "older_than_hours": parameters.hours("older_than_hours"),
@@ -269,7 +269,7 @@ def _filter_values(chosen: Chosen) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not msgspec.UNSET}
 
 
-def _device(boots: list[Boot], device_gaps: list[gaps.Gap]) -> dict[str, Any]:
+def _device(boots: list[Boot], device_gaps: list[rules.Gap]) -> dict[str, Any]:
     since = [boot.missing_since for boot in boots if boot.missing_since is not None]
     forgotten = sum(boot.forgotten for boot in boots)
     return {

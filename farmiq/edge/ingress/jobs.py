@@ -14,13 +14,16 @@ from farmiq.edge import alerts, audit, disk, losses
 from farmiq.edge.barn import store as barn
 from farmiq.edge.daily import daily_job, purge_all
 from farmiq.edge.disk import Levels, Usage
-from farmiq.edge.ingress import gaps, quarantine, rejections, store
+from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
 from farmiq.plumbing import db, deadletters, log
+from farmiq.plumbing.messaging import nats, stream
+from farmiq.plumbing.messaging.cursor import CROWDED_SHARE, Cursors
 from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
 from farmiq.plumbing.runtime.schedule import Job
 
+NAME = "edge-ingress-gateway"
 DEDUPE_EVERY_S = 30 * 60.0
 BOUNDS_EVERY_S = 30.0
 GAPS_EVERY_S = 60.0
@@ -31,7 +34,7 @@ DEVICE_BUFFER_HOURS = 72
 SAFE_TTL_HOURS = DEVICE_BUFFER_HOURS + 24
 BOOT_DAYS = 90
 MAX_BOOTS = 16
-KIND = "edge.disk"
+DISK_KIND = "edge.disk"
 MEASURING = "measuring"  # and the path
 
 ROWS = prometheus_client.Gauge("farmiq_quarantine_rows", "Messages in quarantine")
@@ -79,7 +82,7 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
             ),
         ),
         Job("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
-        Job(KIND, DISK_EVERY_S, DiskGuard(pool, settings, is_active=is_active).look),
+        Job(DISK_KIND, DISK_EVERY_S, DiskGuard(pool, settings, is_active=is_active).look),
         daily_job(pool, settings, "ingress.boots", lambda: purge_boots(pool)),
         daily_job(pool, settings, "ingress.retention", lambda: purge_records(pool, settings)),
     ]
@@ -88,7 +91,7 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
 def _log_ttl(hours: float) -> None:
     """Warn if a device may replay events after their ids were purged (C-35)."""
     if hours < SAFE_TTL_HOURS:
-        logger = log.get("edge-ingress-gateway")
+        logger = log.get(NAME)
         write = logger.info if hours >= DEVICE_BUFFER_HOURS else logger.warning
         write("ingress.dedupe_ttl", limit=SAFE_TTL_HOURS, reason=_ttl_reason(hours))
 
@@ -164,7 +167,7 @@ async def drop_oldest(pool: db.Pool, *, days: float, max_bytes: int, reason: str
                 old = await quarantine.beyond(tx, max_bytes=max_bytes, max_rows=QUARANTINE_PORTION)
             topics = await deadletters.delete(tx, quarantine.TABLE, old) if old else []
             if topics:
-                await losses.of_quarantine(tx, map(rejections.place, topics), reason=reason)
+                await losses.of_quarantine(tx, map(rules.place, topics), reason=reason)
         gone += len(topics)
         DROPPED.inc(len(topics))
         if not topics:
@@ -185,11 +188,11 @@ async def count_gaps(pool: db.Pool) -> dict[str, object]:
     return {}
 
 
-def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[gaps.Gap]]]:
+def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[rules.Gap]]]:
     """(boots, gaps) of each device; `boots` are sorted by device."""
     grouped = itertools.groupby(boots, lambda boot: (boot.seen.tenant_id, boot.seen.device_id))
     devices = [list(group) for _, group in grouped]
-    return [(device, gaps.missing([boot.seen for boot in device])) for device in devices]
+    return [(device, rules.missing([boot.seen for boot in device])) for device in devices]
 
 
 # --- disks
@@ -299,25 +302,25 @@ def _read_all(setting: str, read: Read) -> tuple[dict[str, Usage], dict[str, str
 async def _alert_unreadable(tx: db.Connection, unreadable: Mapping[str, str]) -> None:
     """Raise an alert per disk; close those of disks that can be measured again."""
     reasons = {f"{MEASURING} {path}": reason for path, reason in unreadable.items()}
-    for subject in sorted(set(await alerts.open_subjects(tx, KIND)) - reasons.keys()):
+    for subject in sorted(set(await alerts.open_subjects(tx, DISK_KIND)) - reasons.keys()):
         if subject.startswith(MEASURING):
-            await alerts.close(tx, kind=KIND, subject=subject)
+            await alerts.close(tx, kind=DISK_KIND, subject=subject)
     for subject, reason in sorted(reasons.items()):
         message = f"a disk cannot be measured ({reason}): mend EDGE_DISK_PATHS, restart the gateway"
-        await alerts.raise_(tx, alerts.Alert(KIND, subject, "warning", message))
+        await alerts.raise_(tx, alerts.Alert(DISK_KIND, subject, "warning", message))
 
 
 async def _alert_full(
     tx: db.Connection, level: disk.Level, removed_counts: Mapping[str, int]
 ) -> None:
     if level.state == "fine" and not removed_counts:
-        await alerts.close(tx, kind=KIND, subject="disk")
+        await alerts.close(tx, kind=DISK_KIND, subject="disk")
         return
     removed = ", ".join(f"{count} of {name}" for name, count in removed_counts.items() if count)
     await alerts.raise_(
         tx,
         alerts.Alert(
-            KIND,
+            DISK_KIND,
             "disk",
             "critical" if level.state == "shed" else "warning",
             f"the disk of {level.path} is {level.percent:.0f} % full"
@@ -326,3 +329,74 @@ async def _alert_full(
             "full nothing more is taken from devices",
         ),
     )
+
+
+# --- the broker's log
+
+# Stored messages stay in the log for some time: a database that is restored from a backup reads
+# them again. When the log is half full, they are purged at once.
+LOG_EVERY_S = 5.0
+FULL_KIND, GAP_KIND = "broker.log_full", "broker.log_gap"
+# Above the first an alert is raised, below the second it is closed.
+WARN_SHARE, CALM_SHARE = CROWDED_SHARE, 0.4
+
+LOG_BYTES = prometheus_client.Gauge("farmiq_ingress_log_bytes", "Bytes in the broker's log")
+LOG_MAX_BYTES = prometheus_client.Gauge(
+    "farmiq_ingress_log_max_bytes", "Bytes that the log may hold"
+)
+PURGED = prometheus_client.Counter(
+    "farmiq_ingress_log_purged_total", "Messages removed from the broker's log after storing"
+)
+
+
+class LogPurge:
+    """Purges the log and raises alerts about it."""
+
+    def __init__(self, pool: db.Pool, cursors: Cursors) -> None:
+        self._pool, self._cursors = pool, cursors
+        self._has_warned = True
+
+    def job(self) -> Job:
+        return Job("ingress.log", LOG_EVERY_S, self.run_once)
+
+    async def run_once(self) -> dict[str, object]:
+        try:
+            info, purged = await self._cursors.purge()
+        except nats.NatsError as error:
+            log.get(NAME).warning("ingress.log_not_purged", reason=str(error))
+            return {}
+        LOG_BYTES.set(info.bytes)
+        LOG_MAX_BYTES.set(info.max_bytes)
+        PURGED.inc(purged)
+        await self._warn_of_fill(info)
+        return {"count": purged} if purged else {}
+
+    async def _warn_of_fill(self, info: stream.Info) -> None:
+        """Raise an alert before the log is full, and close it afterwards."""
+        if info.share >= WARN_SHARE:
+            message = (
+                f"the broker's log is {info.share:.0%} full and {self._cursors.lag} messages in it "
+                "are not stored yet. When it is full, devices cannot send. To do: see whether the "
+                "database takes writes and how full the disk is (farmiq doctor)"
+            )
+            async with db.transaction(self._pool) as tx:
+                await alerts.raise_(tx, alerts.Alert(FULL_KIND, "broker", "critical", message))
+            self._has_warned = True
+        elif info.share < CALM_SHARE and self._has_warned:
+            async with db.transaction(self._pool) as tx:
+                await alerts.close(tx, kind=FULL_KIND, subject="broker")
+            self._has_warned = False
+
+
+async def report_gap(tx: db.Connection, start: stream.Start) -> None:
+    """Raise an alert if messages are neither stored nor in the log."""
+    if start.rewound:
+        log.get(NAME).warning("ingress.log_rewound", reason=start.rewound, count=start.lost)
+    if start.lost:
+        reason = f" ({start.rewound})" if start.rewound else ""
+        message = (
+            f"{start.lost} messages that the broker took are neither in this database nor in the "
+            f"broker's log any more{reason}. After a database was restored from a "
+            "backup that is what came since. To do: restore a newer backup, or close this alert"
+        )
+        await alerts.raise_(tx, alerts.Alert(GAP_KIND, "broker", "critical", message))

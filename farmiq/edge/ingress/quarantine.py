@@ -1,23 +1,25 @@
 """Quarantine: messages that were rejected, stored with every reason until somebody acts.
 
 Its SQL, the alerts that go with a row in the same transaction, and what redrive and discard do
-(plumbing/deadletters.py). rejections.py decides the kind of a rejection and its alert.
+(plumbing/deadletters.py). rules.py decides the kind of a rejection.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+import msgspec
 import prometheus_client
 
 from farmiq.edge import alerts, audit, losses
 from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import rejections
+from farmiq.edge.ingress import rules
 from farmiq.edge.ingress.store import Rejected
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
@@ -70,29 +72,47 @@ async def insert(tx: db.Connection, rejected: Sequence[Rejected]) -> None:
     await _raise_alerts(tx, rejected)
 
 
+# Who must look (C-02, C-05), by how a reason begins: kind, severity and text of the alert. The
+# registry has an alert of its own for a device that is not registered.
+_ALERTS: tuple[tuple[re.Pattern[str], str, alerts.Severity, str], ...] = (
+    (rules.OTHER_SENDER, "ingress.impostor", "security", """\
+messages on this device's topic speak for somebody else; they wait in quarantine. Look at the \
+device and at who has its login: `farmiq quarantine ls --kind security`"""),
+    (rules.OTHER_SESSION, "ingress.foreign_session", "security", """\
+this station spoke of a weigh session that another device began; nothing was bound, the messages \
+wait in quarantine. Two devices share a memory or a login, or somebody guesses ids: \
+`farmiq quarantine ls --kind security`"""),
+    (rules.CONFLICT, "ingress.event_id_conflict", "warning", """\
+an event_id came again with another content; the first is kept, the others wait in quarantine. The \
+device's firmware makes ids twice, or its memory was copied: \
+`farmiq quarantine ls --kind conflict`"""),
+)  # fmt: skip
+
+
+def alert(topic: str, reasons: Sequence[str]) -> Alert | None:
+    """The alert of a rejection, about the device that the topic names, or None."""
+    for sign, kind, severity, text in _ALERTS:
+        if any(sign.match(reason) for reason in reasons):
+            return Alert(kind, rules.subject(rules.place(topic)), severity, text)
+    return None
+
+
 async def _raise_alerts(tx: db.Connection, rejected: Sequence[Rejected]) -> None:
     """Raise what a person should see: one open alert per kind and device, with a count."""
     counted: Counter[Alert] = Counter()
     examples: dict[Alert, Rejected] = {}
     for message in rejected:
-        rejection = rejections.alert(message.topic, message.reasons)
-        if rejection is not None:
-            alert = Alert(rejection.kind, rejection.subject, rejection.severity, rejection.message)
-            counted[alert] += 1
-            examples.setdefault(alert, message)
+        raised = alert(message.topic, message.reasons)
+        if raised is not None:
+            counted[raised] += 1
+            examples.setdefault(raised, message)
     if not counted:
         return
     await alerts.raise_all(tx, await _limit_subjects(tx, counted))
-    for alert, message in examples.items():
-        ALERTS.labels(kind=alert.kind).inc(counted[alert])
-        named = rejections.named(message.raw)
-        log.get("edge-ingress-gateway").warning(
-            alert.kind,
-            event_id=named.event_id,
-            event_type=named.event_type,
-            trace_id=named.trace_id,
-            count=counted[alert],
-        )
+    for raised, message in examples.items():
+        ALERTS.labels(kind=raised.kind).inc(counted[raised])
+        named = msgspec.structs.asdict(rules.named(message.raw))
+        log.get("edge-ingress-gateway").warning(raised.kind, **named, count=counted[raised])
 
 
 async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]:
@@ -109,13 +129,12 @@ async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter
     room = {kind: MAX_SUBJECTS - count for kind, count, _ in rows}
     known = {(kind, subject) for kind, _, subjects in rows for subject in subjects or ()}
     limited: Counter[Alert] = Counter()
-    for alert, count in counted.items():
-        raised = alert
-        if (alert.kind, alert.subject) not in known:
-            left = room.get(alert.kind, MAX_SUBJECTS)
-            room[alert.kind] = left - 1
+    for raised, count in counted.items():
+        if (raised.kind, raised.subject) not in known:
+            left = room.get(raised.kind, MAX_SUBJECTS)
+            room[raised.kind] = left - 1
             if left <= 0:
-                raised = Alert(alert.kind, OTHERS, alert.severity, alert.message)
+                raised = replace(raised, subject=OTHERS)  # noqa: PLW2901
         limited[raised] += count
     return limited
 
@@ -127,7 +146,7 @@ class Outcome(Protocol):
     def absorbed(self) -> Sequence[Arrival]: ...
 
 
-# transaction.handle: messages, and when each was first received.
+# handlers.handle: messages, and when each was first received.
 Handle = Callable[
     [db.Connection, Sequence[tuple[str, bytes]], Sequence[datetime]], Awaitable[Outcome]
 ]
@@ -135,7 +154,7 @@ Handle = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Redrives with transaction.handle, discards into the loss ledger; both are audited.
+    """Redrives with handlers.handle, discards into the loss ledger; both are audited.
 
     `reason` is for the ledger.
     """
@@ -180,7 +199,7 @@ class Quarantine:
 
     async def discard(self, tx: db.Connection, ids: Sequence[UUID]) -> int:
         topics = await deadletters.delete(tx, self.table, ids)
-        await losses.of_quarantine(tx, map(rejections.place, topics), reason=self.reason)
+        await losses.of_quarantine(tx, map(rules.place, topics), reason=self.reason)
         await audit.note(
             tx,
             actor=self.actor,
@@ -256,8 +275,8 @@ def _columns(message: Rejected) -> dict[str, Any]:
 def _described(reasons: Sequence[str]) -> dict[str, Any]:
     return {
         "reasons": [_storable(reason) for reason in reasons],
-        "kind": rejections.kind(reasons),
-        "gist": _storable(rejections.gist(reasons)),
+        "kind": rules.kind(reasons),
+        "gist": _storable(rules.gist(reasons)),
     }
 
 

@@ -9,7 +9,7 @@ the duplicates. A few writers share the messages, by device.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -21,15 +21,13 @@ import prometheus_client
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, broker
-from farmiq.edge.ingress import api, jobs, rejections, source, transaction
-from farmiq.edge.ingress.accept import AtStation, no_device, sender_and_id
-from farmiq.edge.ingress.log_purge import LogPurge, report_gap
-from farmiq.edge.ingress.receipts import Receipts
+from farmiq.edge.ingress import api, handlers, jobs, rules, source
+from farmiq.edge.ingress.handlers import Outcome
+from farmiq.edge.ingress.jobs import LogPurge, report_gap
+from farmiq.edge.ingress.receipts import Receipts, by_sender
 from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
-from farmiq.edge.ingress.transaction import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
-from farmiq.messages.topics import Place
 from farmiq.nats_users import subject
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
@@ -90,7 +88,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         server.ready("ingress.database", lambda: db.problem(pool))
         server.ready("ingress.turn", leader.problem)
         server.note("ingress", leader.note)
-        api.Api(jobs_pool, transaction.handle).add_to(server.app)
+        api.Api(jobs_pool, handlers.handle).add_to(server.app)
         for job in jobs.jobs_of(jobs_pool, settings, is_active=leader.is_active):
             group.create_task(schedule.run_repeatedly(job))
         url = broker.log_url(settings)
@@ -184,7 +182,7 @@ async def _store_session(settings: EdgeSettings, url: str, pool: db.Pool) -> Non
             )
             async for messages in batches:
                 sent = [(message.topic, message.payload) for message in messages]
-                await transaction.commit_bisecting(pool, sent, registry)
+                await handlers.commit_bisecting(pool, sent, registry)
                 log.get(NAME).info("ingress.session_stored", count=len(messages))
         except (*db.PASSING, source.LostError, nats.NatsError) as error:
             log.get(NAME).warning("ingress.session_waits", reason=db.first_line(error))
@@ -320,7 +318,7 @@ class Intake:
             end_if_cancelled(beyond=before)
             try:
                 with self.attempts:
-                    return await transaction.commit_bisecting(
+                    return await handlers.commit_bisecting(
                         self._pool, sent, self._registry, part.progress
                     )
             except db.PASSING as error:
@@ -340,19 +338,4 @@ def _count(outcome: Outcome) -> None:
     TAKEN.labels(outcome="repeated").inc(len(outcome.stored) - outcome.new_count)
     TAKEN.labels(outcome="quarantined").inc(len(outcome.rejected))
     for message in outcome.rejected:
-        REJECTED.labels(kind=rejections.kind(message.reasons)).inc()
-
-
-def by_sender(
-    outcome: Outcome, at_station: AtStation = no_device
-) -> dict[Place, tuple[tuple[UUID, ...], dict[UUID, str]]]:
-    """For each device: stored ids, and rejected ids with the reason."""
-    stored: dict[Place, list[UUID]] = defaultdict(list)
-    rejected: dict[Place, dict[UUID, str]] = defaultdict(dict)
-    for arrival in outcome.stored:
-        stored[arrival.place].append(arrival.event.event_id)
-    for message in outcome.rejected:
-        sender = sender_and_id(message.topic, message.raw, at_station)
-        if sender is not None:
-            rejected[sender[0]][sender[1]] = "; ".join(message.reasons)[:500]
-    return {place: (tuple(stored[place]), rejected[place]) for place in {*stored, *rejected}}
+        REJECTED.labels(kind=rules.kind(message.reasons)).inc()

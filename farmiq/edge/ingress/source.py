@@ -59,8 +59,8 @@ class Progress:
     def __init__(self, lane: cursor.Lane, marks: Sequence[Position | None]) -> None:
         self._lane, self._marks = lane, marks
 
-    def slice(self, start: int, stop: int) -> "Progress":
-        return Progress(self._lane, self._marks[start:stop])
+    def split(self, at: int) -> "tuple[Progress, Progress]":
+        return Progress(self._lane, self._marks[:at]), Progress(self._lane, self._marks[at:])
 
     async def advance(self, tx: db.Connection) -> None:
         """Raises CursorMovedError."""

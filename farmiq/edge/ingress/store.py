@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import sql
 
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.gaps import MAX_GAPS, Seen
+from farmiq.edge.ingress.rules import MAX_GAPS, Seen
 from farmiq.plumbing import db, pg_binary
 
 

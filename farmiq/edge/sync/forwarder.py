@@ -6,8 +6,7 @@ import os
 import random
 import socket
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import prometheus_client
@@ -17,9 +16,10 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.sync import monitor, rules, store
 from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
-from farmiq.edge.sync.rules import BatchSizer, Plan
-from farmiq.edge.sync.store import Claimed, NextAttempt, Sending, Tenant
-from farmiq.plumbing import backoff, db, ids, log, retry
+from farmiq.edge.sync.rules import BatchSizer, Failure, Plan
+from farmiq.edge.sync.store import Claimed, Sending, Tenant
+from farmiq.plumbing import db, ids, log
+from farmiq.plumbing.backoff import chance
 
 NAME = "edge-sync-forwarder"
 # How much of a lease may pass before it is renewed (003).
@@ -40,6 +40,15 @@ RECLAIMED = prometheus_client.Counter(
 RENEWED = prometheus_client.Counter("farmiq_sync_leases_renewed_total", "Leases renewed")
 
 
+def backoff_of(settings: EdgeSettings) -> rules.Backoff:
+    return rules.Backoff(
+        base_s=settings.sync_base_s,
+        cap_s=settings.sync_cap_s,
+        breaker_s=settings.sync_breaker_s,
+        max_attempts=settings.sync_max_attempts,
+    )
+
+
 class Settler:
     """Writes what a response means for the rows of one forwarder, one transaction each.
 
@@ -47,7 +56,7 @@ class Settler:
     """
 
     def __init__(self, settings: EdgeSettings, pool: db.Pool, *, me: str) -> None:
-        self._settings, self._pool, self._me = settings, pool, me
+        self._backoff, self._pool, self._me = backoff_of(settings), pool, me
         self._log = log.get(NAME)
 
     async def acked(self, tenant_id: str, rows: Sequence[Sending], batch_id: str) -> int:
@@ -73,19 +82,17 @@ class Settler:
     async def unavailable(
         self, tenant_id: str, rows: Sequence[Sending], outage: rules.Unavailable
     ) -> None:
+        """An outage: all of them again later, and the tenant pauses."""
+        again = {row: self._backoff.after_outage(row, outage, chance=chance()) for row in rows}
         async with db.transaction(self._pool) as tx:
-            pause_s = rules.pause_s(
-                await store.failures(tx, tenant_id),
-                cap_s=self._settings.sync_breaker_s,
-                retry_after_s=outage.retry_after_s,
-                max_retry_after_s=self._settings.sync_cap_s,
-            )
+            settled = await store.settle_failed(tx, again, claimed_by=self._me)
+            pause_s = self._backoff.pause_s(await store.failures(tx, tenant_id), outage)
             await store.record_outage(
                 tx, tenant_id, pause_s=pause_s, code=outage.code, message=outage.message
             )
             if rules.needs_operator(outage.code):
                 await alerts.raise_(tx, monitor.access_denied_alert(tenant_id, outage))
-        await self._retry(rows, outage.code, outage.message, outage=True)
+        SETTLED.labels(outcome="again").inc(len(settled))
         self._log.warning(
             "sync.cloud_away",
             code=outage.code,
@@ -97,66 +104,35 @@ class Settler:
     async def rejected(
         self, tenant_id: str, rows: Sequence[Sending], reasons: dict[int, str]
     ) -> None:
-        blamed = {rows[index]: reason for index, reason in reasons.items()}
-        await self._dead_letter(tenant_id, blamed, reason=rules.REJECTED, code="HTTP_400")
+        """The cloud says why it never takes these: to the dlq."""
+        failures = {}
+        for index, reason in reasons.items():
+            attempts = rows[index].attempt_count + 1
+            failures[rows[index]] = Failure(attempts, "HTTP_400", reason, dlq_reason=rules.REJECTED)
+        await self._settle(tenant_id, failures)
 
     async def failed(self, tenant_id: str, row: Sending, failed: rules.Transient) -> None:
-        if self._attempts(row, outage=False) < self._settings.sync_max_attempts:
-            await self._retry([row], failed.code, failed.message, outage=False)
-            return
-        await self._dead_letter(
-            tenant_id, {row: failed.message}, reason=rules.MAX_ATTEMPTS, code=failed.code
-        )
+        """The cloud fails on this event alone."""
+        failure = self._backoff.after_failure(row, failed.code, failed.message, chance=chance())
+        await self._settle(tenant_id, {row: failure})
 
-    async def _dead_letter(
-        self, tenant_id: str, rows: dict[Sending, str], *, reason: str, code: str
-    ) -> None:
+    async def _settle(self, tenant_id: str, failures: dict[Sending, Failure]) -> None:
+        """Settle rows of which each is given up for the same reason, or none is."""
         async with db.transaction(self._pool) as tx:
-            count = await store.dead_letter(tx, rows, claimed_by=self._me, reason=reason, code=code)
-            if count:
-                await alerts.raise_(tx, monitor.dead_letter_alert(tenant_id, reason), count=count)
-        SETTLED.labels(outcome="dlq").inc(count)
-        for row in rows:
+            settled = await store.settle_failed(tx, failures, claimed_by=self._me)
+            reason = next(iter(failures.values())).dlq_reason
+            if reason and settled:
+                alert = monitor.dead_letter_alert(tenant_id, reason)
+                await alerts.raise_(tx, alert, count=len(settled))
+        SETTLED.labels(outcome="dlq" if reason else "again").inc(len(settled))
+        for row, failure in failures.items() if reason else ():
             self._log.error(
                 "sync.set_aside",
                 event_id=str(row.id),
                 event_type=row.event_type,
                 trace_id=row.trace_id,
-                code=code,
+                code=failure.code,
             )
-
-    async def _retry(
-        self, rows: Iterable[Sending], code: str, message: str, *, outage: bool
-    ) -> None:
-        # An event that failed alone keeps that code until it is delivered.
-        named: defaultdict[str, dict[Sending, NextAttempt]] = defaultdict(dict)
-        for row in rows:
-            alone = outage and rules.is_alone(row.last_error_code)
-            name = (row.last_error_code if alone else None) or code
-            named[name][row] = self._next_attempt(row, outage=outage)
-        async with db.transaction(self._pool) as tx:
-            counts = [
-                await store.retry(tx, some, claimed_by=self._me, code=name, message=message)
-                for name, some in named.items()
-            ]
-        SETTLED.labels(outcome="again").inc(sum(counts))
-
-    def _next_attempt(self, row: Sending, *, outage: bool) -> NextAttempt:
-        attempts = self._attempts(row, outage=outage)
-        cap_s = self._settings.sync_cap_s
-        if outage:
-            # Not longer than its tenant pauses: when the cloud is back, all is sent (BK-10).
-            cap_s = min(cap_s, self._settings.sync_breaker_s)
-        policy = retry.documented(base_s=self._settings.sync_base_s, cap_s=cap_s)
-        return NextAttempt(attempts, policy.delay_s(attempts, chance=backoff.chance()))
-
-    def _attempts(self, row: Sending, *, outage: bool) -> int:
-        return rules.attempts_after(
-            row.attempt_count,
-            max_attempts=self._settings.sync_max_attempts,
-            outage=outage,
-            last_code=row.last_error_code,
-        )
 
 
 @dataclass(slots=True)
@@ -375,7 +351,7 @@ class Forwarder:
     async def _prioritise_live(self, tenant: Tenant) -> None:
         """Give new events a priority above a backlog that drains (C-92).
 
-        And those of the last pause, in which nobody knew that the cloud was back (D-290).
+        And those of the last pause, in which nobody knew that the cloud was back (D-290, D-340).
         """
         async with db.transaction(self._pool) as tx:
             waiting = await store.waiting_at(
@@ -384,14 +360,13 @@ class Forwarder:
             level = rules.next_level(tenant.level, waiting_at_level=waiting)
             if level != tenant.level:
                 await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
-            if level > tenant.level == 0:
+            if level == 1:
+                # When it begins: the pause, and as much again for the request that ended it.
+                # Afterwards: what was being written at that very moment.
+                begins = tenant.level == 0
+                before_s = 2 * self._settings.sync_breaker_s if begins else rules.MOMENT_S
                 await store.raise_recent(
-                    tx,
-                    tenant.tenant_id,
-                    level=level,
-                    # The pause, and as much again for the request that ended it.
-                    recent_s=2 * self._settings.sync_breaker_s,
-                    limit=rules.RECENT_ROWS,
+                    tx, tenant.tenant_id, level=1, before_s=before_s, limit=rules.RECENT_ROWS
                 )
 
     @contextlib.asynccontextmanager

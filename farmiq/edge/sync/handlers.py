@@ -1,14 +1,12 @@
 """What a person may see of the outbox and do to it: list, redrive, unclaim, discard.
 
-Each change is in the audit log, in the same transaction.
+Each change is in the audit log, in the same transaction; `how` is limit, actor and dry_run.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
-
-from psycopg.rows import class_row
 
 from farmiq.edge import audit
 from farmiq.plumbing import db, deadletters
@@ -71,40 +69,44 @@ TABLE = Table(
     oldest_first="created_at, id",
 )
 DLQ: Filter = {"statuses": ["dlq"]}
+_PENDING = """
+  status = 'pending', next_attempt_at = (select fn_now()),
+  claimed_by = null, claimed_at = null, lease_expires_at = null
+"""
 
 
 async def status(tx: db.Connection) -> list[TenantStatus]:
     """Every tenant with pending events or dead letters, or to whom something was delivered."""
-    async with tx.cursor(row_factory=class_row(TenantStatus)) as cursor:
-        await cursor.execute(
-            """
-            with counted as (
-              select tenant_id,
-                count(*) filter (where status = 'pending') as pending,
-                count(*) filter (where status = 'claimed') as claimed,
-                count(*) filter (where status = 'sending') as sending,
-                count(*) filter (where status = 'dlq') as dlq,
-                count(*) filter (where status = 'failed') as failed,
-                min(created_at) filter (where status in ('pending', 'claimed', 'sending')) as oldest
-              from sync_outbox
-              where status in ('pending', 'claimed', 'sending', 'dlq', 'failed')
-              group by tenant_id
-            )
-            select tenant_id, coalesce(c.pending, 0) as pending, coalesce(c.claimed, 0) as claimed,
-              coalesce(c.sending, 0) as sending, coalesce(c.dlq, 0) as dlq,
-              coalesce(c.failed, 0) as failed,
-              coalesce(extract(epoch from fn_now() - c.oldest), 0)::float8 as oldest_s,
-              coalesce(s.consecutive_failures, 0) as consecutive_failures, s.paused_until,
-              s.last_error_code, s.last_error_message, s.last_acked_at, s.last_acked_event_id,
-              s.last_sent_batch_id,
-              coalesce(d.level, 0) as live_priority
-            from counted c
-            full join sync_state s using (tenant_id)
-            left join sync_drain d using (tenant_id)
-            order by tenant_id
-            """
+    return await db.fetch_as(
+        tx,
+        TenantStatus,
+        """
+        with counted as (
+          select tenant_id,
+            count(*) filter (where status = 'pending') as pending,
+            count(*) filter (where status = 'claimed') as claimed,
+            count(*) filter (where status = 'sending') as sending,
+            count(*) filter (where status = 'dlq') as dlq,
+            count(*) filter (where status = 'failed') as failed,
+            min(created_at) filter (where status in ('pending', 'claimed', 'sending')) as oldest
+          from sync_outbox
+          where status in ('pending', 'claimed', 'sending', 'dlq', 'failed')
+          group by tenant_id
         )
-        return await cursor.fetchall()
+        select tenant_id, coalesce(c.pending, 0) as pending, coalesce(c.claimed, 0) as claimed,
+          coalesce(c.sending, 0) as sending, coalesce(c.dlq, 0) as dlq,
+          coalesce(c.failed, 0) as failed,
+          coalesce(extract(epoch from fn_now() - c.oldest), 0)::float8 as oldest_s,
+          coalesce(s.consecutive_failures, 0) as consecutive_failures, s.paused_until,
+          s.last_error_code, s.last_error_message, s.last_acked_at, s.last_acked_event_id,
+          s.last_sent_batch_id,
+          coalesce(d.level, 0) as live_priority
+        from counted c
+        full join sync_state s using (tenant_id)
+        left join sync_drain d using (tenant_id)
+        order by tenant_id
+        """,
+    )
 
 
 async def delivered(tx: db.Connection) -> int:
@@ -113,76 +115,52 @@ async def delivered(tx: db.Connection) -> int:
     return count
 
 
-async def redrive(
-    tx: db.Connection, chosen: Filter, *, limit: int, actor: str, dry_run: bool = False
-) -> list[UUID]:
+async def redrive(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
     """From the dlq back to pending, with nothing held against them (C-17); oldest first."""
-    ids = await deadletters.choose(tx, TABLE, {**chosen, **DLQ}, limit=limit, lock=True)
-    if ids and not dry_run:
-        await _by_hand(tx, "redrive")
-        await tx.execute(
-            """
-            update sync_outbox set status = 'pending', attempt_count = 0,
-              next_attempt_at = (select fn_now()), failed_at = null, dlq_reason = null,
-              last_error_code = null, last_error_message = null, updated_at = (select fn_now()),
-              claimed_by = null, claimed_at = null, lease_expires_at = null
-            where id = any(%s)
-            """,
-            (ids,),
-        )
-        await _audit(tx, "outbox.redrive", chosen, ids, actor=actor)
-    return ids
+    changes = "attempt_count = 0, failed_at = null, dlq_reason = null, "
+    changes += f"last_error_code = null, last_error_message = null, {_PENDING}"
+    return await _move(tx, chosen, DLQ, changes, action="redrive", **how)
 
 
-async def release(
-    tx: db.Connection, chosen: Filter, *, limit: int, actor: str, dry_run: bool = False
-) -> list[UUID]:
+async def release(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
     """Release rows that are held beyond their lease, at once and without counting an attempt."""
-    ids = await deadletters.choose(tx, TABLE, {**chosen, "stuck": True}, limit=limit, lock=True)
-    if ids and not dry_run:
-        await tx.execute(
-            """
-            update sync_outbox set status = 'pending', next_attempt_at = (select fn_now()),
-              updated_at = (select fn_now()),
-              claimed_by = null, claimed_at = null, lease_expires_at = null
-            where id = any(%s)
-            """,
-            (ids,),
-        )
-        await _audit(tx, "outbox.unclaim", chosen, ids, actor=actor)
-    return ids
+    return await _move(tx, chosen, {"stuck": True}, _PENDING, action="unclaim", **how)
 
 
-async def discard(
-    tx: db.Connection, chosen: Filter, *, limit: int, actor: str, dry_run: bool = False
-) -> list[UUID]:
+async def discard(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
     """Give rows of the dlq up: `failed`, stored until they are archived (C-16)."""
-    ids = await deadletters.choose(tx, TABLE, {**chosen, **DLQ}, limit=limit, lock=True)
-    if ids and not dry_run:
-        await _by_hand(tx, "discard")
-        await tx.execute(
-            "update sync_outbox set status = 'failed', updated_at = (select fn_now()) "
-            "where id = any(%s)",
-            (ids,),
-        )
-        await _audit(tx, "outbox.discard", chosen, ids, actor=actor)
-    return ids
+    return await _move(tx, chosen, DLQ, "status = 'failed'", action="discard", **how)
 
 
-async def _by_hand(tx: db.Connection, what: str) -> None:
-    """Say which change by hand this is, as the trigger demands; it ends with the transaction."""
-    await tx.execute("select set_config('farmiq.outbox_by_hand', %s, true)", (what,))
-
-
-async def _audit(
-    tx: db.Connection, action: str, chosen: Filter, ids: Sequence[UUID], *, actor: str
-) -> None:
+async def _move(
+    tx: db.Connection,
+    chosen: Filter,
+    movable: Filter,
+    changes: str,
+    *,
+    action: str,
+    limit: int,
+    actor: str,
+    dry_run: bool = False,
+) -> list[UUID]:
+    """Change the chosen rows, with an entry in the audit log; returns their ids."""
+    ids = await deadletters.choose(tx, TABLE, {**chosen, **movable}, limit=limit, lock=True)
+    if not ids or dry_run:
+        return ids
+    # Only a transaction that says so moves a row out of the dlq (fn_sync_outbox_guard).
+    await tx.execute("select set_config('farmiq.outbox_by_hand', %s, true)", (action,))
+    await tx.execute(
+        f"update sync_outbox set {changes}, updated_at = (select fn_now()) "  # noqa: S608 - our own
+        "where id = any(%s)".encode(),
+        (ids,),
+    )
     await audit.note(
         tx,
         actor=actor,
-        action=action,
+        action=f"outbox.{action}",
         subject="sync_outbox",
         count=len(ids),
         asked={name: value for name, value in chosen.items() if value is not None},
         ids=[str(event_id) for event_id in ids],
     )
+    return ids

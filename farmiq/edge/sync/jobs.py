@@ -16,11 +16,12 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.sync import monitor, rules, store
-from farmiq.edge.sync.forwarder import RECLAIMED
+from farmiq.edge.sync.forwarder import RECLAIMED, backoff_of
 from farmiq.edge.sync.rules import State
 from farmiq.edge.sync.store import Archive
 from farmiq.messages import instants
-from farmiq.plumbing import db, ids, retry
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.backoff import chance
 
 # Rows in one transaction: short enough that nobody waits for it.
 BATCH = 2000
@@ -28,16 +29,17 @@ BATCH = 2000
 
 async def reap(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Release rows whose lease ended; each has one attempt more (C-15)."""
-    count: Counter[State] = Counter()
+    backoff, count = backoff_of(settings), Counter[State]()
     while True:
+        freed: list[tuple[str, State]] = []
         async with db.transaction(pool) as tx:
-            freed = await store.release_expired(
-                tx,
-                max_attempts=settings.sync_max_attempts,
-                policy=retry.documented(base_s=settings.sync_base_s, cap_s=settings.sync_cap_s),
-                outage_codes=rules.OUTAGE_CODES,
-                limit=BATCH,
-            )
+            for claimed_by, rows in (await store.expired(tx, limit=BATCH)).items():
+                message = f"held by {claimed_by}, which did not settle it"
+                failures = {
+                    row: backoff.after_failure(row, rules.LEASE_EXPIRED, message, chance=chance())
+                    for row in rows
+                }
+                freed += await store.settle_failed(tx, failures, claimed_by=claimed_by)
             await _raise_alerts(tx, [tenant_id for tenant_id, status in freed if status == "dlq"])
             if freed:
                 crash.here("sync.before_reap_commit")

@@ -6,17 +6,16 @@ not stored twice. The outbox is only read.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
-
-from psycopg.rows import class_row
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import audit
 from farmiq.edge.sync import rules
 from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
+from farmiq.edge.sync.forwarder import backoff_of
 from farmiq.edge.sync.store import PendingEvent
 from farmiq.plumbing import db, ids
 
@@ -68,7 +67,7 @@ async def count_events(tx: db.Connection, chosen: ResyncFilter) -> dict[str, int
         f"""
         select tenant_id, count(*) from sync_outbox where {_CHOSEN} group by 1 order by 1
         """.encode(),  # noqa: S608 - the text is this file's
-        _values(chosen),
+        asdict(chosen),
     )
     return dict(await cursor.fetchall())
 
@@ -146,13 +145,8 @@ async def _deliver(
             case rules.Unavailable() as outage:
                 if rules.needs_operator(outage.code) or failures == TRIES - 1:
                     raise _stopped(outage, rows[0])
-                await asyncio.sleep(
-                    rules.pause_s(
-                        failures,
-                        cap_s=settings.sync_breaker_s,
-                        retry_after_s=outage.retry_after_s,
-                    )
-                )
+                backoff = replace(backoff_of(settings), cap_s=settings.sync_breaker_s)
+                await asyncio.sleep(backoff.pause_s(failures, outage))
     raise AssertionError("the last try returns or raises")
 
 
@@ -168,9 +162,10 @@ async def _next(
     tx: db.Connection, chosen: ResyncFilter, after: tuple[datetime, UUID] | None, *, limit: int
 ) -> list[PendingEvent]:
     """The next events in their order, as many as fit into one batch."""
-    async with tx.cursor(row_factory=class_row(PendingEvent)) as cursor:
-        await cursor.execute(
-            f"""
+    rows = await db.fetch_as(
+        tx,
+        PendingEvent,
+        f"""
             select id, tenant_id, farm_id, barn_id, device_id, session_id, event_type, occurred_at,
               trace_id, payload_json::text as payload, clock_suspect
             from sync_outbox
@@ -178,37 +173,19 @@ async def _next(
               and (%(after_id)s::uuid is null
                 or (occurred_at, id) > (%(after_at)s::timestamptz, %(after_id)s::uuid))
             order by occurred_at, id limit %(limit)s
-            """.encode(),  # noqa: S608 - the text is this file's
-            {
-                **_values(chosen),
-                "after_at": after[0] if after else None,
-                "after_id": after[1] if after else None,
-                "limit": limit,
-            },
-        )
-        return _fitting(await cursor.fetchall())
-
-
-def _fitting(rows: list[PendingEvent]) -> list[PendingEvent]:
-    room = MAX_BATCH_BYTES
-    for index, row in enumerate(rows):
-        room -= len(row.payload.encode()) + rules.ENVELOPE_BYTES
-        if room < 0 and index:
-            return rows[:index]
-    return rows
-
-
-def _values(chosen: ResyncFilter) -> dict[str, Any]:
-    return {
-        "since": chosen.since,
-        "until": chosen.until,
-        "tenant_id": chosen.tenant_id,
-        "device_id": chosen.device_id,
-    }
+        """.encode(),  # noqa: S608 - the text is this file's
+        {
+            **asdict(chosen),
+            "after_at": after[0] if after else None,
+            "after_id": after[1] if after else None,
+            "limit": limit,
+        },
+    )
+    return rules.fitting(rows, MAX_BATCH_BYTES)[0] if rows else []
 
 
 async def _audit(
     tx: db.Connection, action: str, chosen: ResyncFilter, actor: str, **more: Any
 ) -> None:
-    filters = {name: value for name, value in _values(chosen).items() if value is not None}
+    filters = {name: value for name, value in asdict(chosen).items() if value is not None}
     await audit.note(tx, actor=actor, action=action, subject="sync_outbox", asked=filters, **more)

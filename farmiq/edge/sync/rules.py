@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from farmiq.messages.text import storable
-from farmiq.plumbing.retry import RetryPolicy
+from farmiq.plumbing.retry import RetryPolicy, documented
 
 State = Literal["pending", "claimed", "sending", "acked", "dlq", "failed"]
 STATES: tuple[State, ...] = get_args(State)
@@ -150,17 +150,6 @@ def classify_response(response: CloudResponse, *, count: int) -> Classification:
     return Transient(code, message)
 
 
-def attempts_after(attempts: int, *, max_attempts: int, outage: bool, last_code: str | None) -> int:
-    """The number of failures, including this one.
-
-    An outage counts as documented, but never up to the limit, and not for an event that has failed
-    alone. A failure of the event itself starts at 1 if only outages were counted before (C-12).
-    """
-    if outage:
-        return attempts if is_alone(last_code) else min(attempts + 1, max_attempts - 1)
-    return 1 if last_code in OUTAGE_CODES else attempts + 1
-
-
 def is_alone(code: str | None) -> bool:
     return code is not None and code.startswith(ALONE)
 
@@ -170,20 +159,73 @@ def may_blame_event(outage: Unavailable) -> bool:
     return outage.code not in BUSY_CODES
 
 
-def pause_s(
-    failures: int,
-    *,
-    cap_s: float,
-    retry_after_s: float | None,
-    max_retry_after_s: float | None = None,
-) -> float:
-    """How long a tenant pauses after this many outages in a row.
+# --- backoff: when a row that failed is tried again, and when it is given up
 
-    Retry-After is obeyed up to a limit: an odd date from a proxy must not stop a farm for a day.
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a row that failed goes on: pending after `delay_s`, or in the dlq for `dlq_reason`."""
+
+    attempts: int
+    code: str
+    message: str
+    delay_s: float = 0.0
+    dlq_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The forwarder's backoff, with the limits of SYNC_*; plumbing/retry.py has the formula.
+
+    `chance` is a random number from 0 to 1.
     """
-    policy = RetryPolicy(0.5, cap_s, spread=0.0, max_retry_after_s=max_retry_after_s)
-    return policy.delay_s(failures, chance=0.0, retry_after_s=retry_after_s)
 
+    base_s: float
+    cap_s: float
+    breaker_s: float
+    max_attempts: int
+
+    def after_failure(self, row: "Tried", code: str, message: str, *, chance: float) -> Failure:
+        """The failure of an event itself: it is tried again, after the last attempt given up.
+
+        Outages that were counted before do not count here (C-12).
+        """
+        attempts = 1 if row.last_error_code in OUTAGE_CODES else row.attempt_count + 1
+        reason = MAX_ATTEMPTS if attempts >= self.max_attempts else None
+        return Failure(attempts, code, message, self._delay_s(attempts, self.cap_s, chance), reason)
+
+    def after_outage(self, row: "Tried", outage: Unavailable, *, chance: float) -> Failure:
+        """An outage counts as documented, but never up to the limit (C-12).
+
+        It waits no longer than its tenant pauses: when the cloud is back, all is sent (BK-10). An
+        event that failed alone keeps that code and its count until it is delivered.
+        """
+        attempts, code = min(row.attempt_count + 1, self.max_attempts - 1), outage.code
+        if row.last_error_code is not None and is_alone(row.last_error_code):
+            attempts, code = row.attempt_count, row.last_error_code
+        delay_s = self._delay_s(attempts, min(self.cap_s, self.breaker_s), chance)
+        return Failure(attempts, code, outage.message, delay_s)
+
+    def pause_s(self, failures: int, outage: Unavailable) -> float:
+        """How long a tenant pauses after this many outages in a row.
+
+        Retry-After counts up to a limit: an odd date of a proxy must not stop a farm for a day.
+        """
+        policy = RetryPolicy(0.5, self.breaker_s, spread=0.0, max_retry_after_s=self.cap_s)
+        return policy.delay_s(failures, chance=0.0, retry_after_s=outage.retry_after_s)
+
+    def _delay_s(self, attempts: int, cap_s: float, chance: float) -> float:
+        return documented(base_s=self.base_s, cap_s=cap_s).delay_s(attempts, chance=chance)
+
+
+class Tried(Protocol):
+    @property
+    def attempt_count(self) -> int: ...
+    @property
+    def last_error_code(self) -> str | None: ...
+
+
+# --- what people read
 
 _MEANING = {
     "HTTP_401": "the cloud does not know this edge's key, or the clocks differ",
@@ -244,22 +286,24 @@ SUSPECTS = 20
 BACKLOG_ROWS = 2000
 # Events of the last seconds that pass a backlog with the new ones, at most.
 RECENT_ROWS = 10_000
+# An event that was being written when a drain began is not older than this at its start.
+MOMENT_S = 5.0
 # What an envelope adds to a payload in a batch, at most.
 ENVELOPE_BYTES = 700
 
 
-class Row(Protocol):
+class Sized(Protocol):
     @property
     def size_bytes(self) -> int: ...
-    @property
-    def attempt_count(self) -> int: ...
-    @property
-    def last_error_code(self) -> str | None: ...
+
+
+class Row(Tried, Sized, Protocol):
     @property
     def reclaimed(self) -> bool: ...
 
 
 R = TypeVar("R", bound=Row)
+S = TypeVar("S", bound=Sized)
 T = TypeVar("T")
 
 
@@ -306,13 +350,13 @@ def plan(rows: Sequence[R], *, max_bytes: int, outage_codes: Sequence[str]) -> P
     deadly = [row for row in rows if _stranded(row) and row.attempt_count > 1]
     healthy = [row for row in rows if _healthy(row, outage_codes)]
     apart = [row for row in rows if not _stranded(row) and not _healthy(row, outage_codes)]
-    fresh = _fitting([row for row in healthy if not row.reclaimed], max_bytes)
+    fresh = fitting([row for row in healthy if not row.reclaimed], max_bytes)
     return Plan(
         fresh[0] if fresh else [],
         [
             *fresh[1:],
-            *_fitting([row for row in healthy if row.reclaimed], max_bytes),
-            *_fitting(stranded, max_bytes),
+            *fitting([row for row in healthy if row.reclaimed], max_bytes),
+            *fitting(stranded, max_bytes),
             *([row] for row in apart),
             *([row] for row in deadly[:1]),
         ],
@@ -338,8 +382,9 @@ def _stranded(row: Row) -> bool:
     return row.attempt_count > 0 and row.last_error_code == LEASE_EXPIRED
 
 
-def _fitting(rows: Sequence[R], max_bytes: int) -> list[list[R]]:
-    batches: list[list[R]] = []
+def fitting(rows: Sequence[S], max_bytes: int) -> list[list[S]]:
+    """The rows in batches that a request can hold."""
+    batches: list[list[S]] = []
     room = 0
     for row in rows:
         size = row.size_bytes + ENVELOPE_BYTES

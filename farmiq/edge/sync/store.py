@@ -1,5 +1,6 @@
 """The SQL of the outbox: claim, settle, tenants, leases, retention. Writes are fenced (C-51)."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,12 +9,10 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import class_row, dict_row
 
-from farmiq.edge.sync.rules import State
+from farmiq.edge.sync.rules import Failure, State
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import backoff, db
-from farmiq.plumbing.retry import RetryPolicy
+from farmiq.plumbing import db
 
 _LEAVE_OUT = ("feed.", "barn.")
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -48,6 +47,10 @@ class PendingEvent:
     payload: str
     clock_suspect: bool
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.payload.encode())
+
     def event(self) -> BusEvent:
         """Feed and barn leave absent fields out (002); all others send null (001)."""
         absent = msgspec.UNSET if self.event_type.startswith(_LEAVE_OUT) else None
@@ -74,14 +77,6 @@ class Sending(PendingEvent):
     last_error_code: str | None
     claimed_at: datetime
     last_attempt_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class NextAttempt:
-    """When a row that failed is tried again."""
-
-    attempts: int
-    delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,29 +180,27 @@ async def contents(tx: db.Connection, rows: Sequence[Claimed]) -> list[Sending]:
     """What was claimed in this very transaction, with its content."""
     if not rows:
         return []
-    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
-        await cursor.execute(
-            f"select {_CONTENT} from sync_outbox where id = any(%s)".encode(),  # noqa: S608
-            ([row.id for row in rows],),
-        )
-        return _in_order(await cursor.fetchall(), rows)
+    statement = f"select {_CONTENT} from sync_outbox where id = any(%s)"  # noqa: S608
+    sending = await db.fetch_as(tx, Sending, statement, ([row.id for row in rows],))
+    return _in_order(sending, rows)
 
 
 async def start_sending(
     tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str, lease_s: float
 ) -> list[Sending]:
     """Mark the rows as `sending` with a new lease; returns those that are still ours."""
-    async with tx.cursor(row_factory=class_row(Sending)) as cursor:
-        await cursor.execute(
-            f"""
-            update sync_outbox set status = 'sending', updated_at = (select fn_now()),
-              lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
-            where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
-            returning {_CONTENT}
-            """.encode(),  # noqa: S608 - our own list of columns
-            (str(lease_s), *_fence(rows, claimed_by)),
-        )
-        return _in_order(await cursor.fetchall(), rows)
+    sending = await db.fetch_as(
+        tx,
+        Sending,
+        f"""
+        update sync_outbox set status = 'sending', updated_at = (select fn_now()),
+          lease_expires_at = (select fn_now()) + (%s || ' seconds')::interval
+        where id = any(%s) and claimed_by = %s and claimed_at = %s and status = 'claimed'
+        returning {_CONTENT}
+        """,  # noqa: S608 - our own list of columns
+        (str(lease_s), *_fence(rows, claimed_by)),
+    )
+    return _in_order(sending, rows)
 
 
 def _in_order(sending: list[Sending], rows: Sequence[Claimed]) -> list[Sending]:
@@ -246,35 +239,38 @@ async def acked(tx: db.Connection, rows: Sequence[Held], *, claimed_by: str) -> 
     return cursor.rowcount
 
 
-async def retry(
-    tx: db.Connection,
-    rows: Mapping[Held, NextAttempt],
-    *,
-    claimed_by: str,
-    code: str,
-    message: str,
-) -> int:
-    """Make the rows pending again, each after its delay; returns how many were still ours."""
+async def settle_failed(
+    tx: db.Connection, failures: Mapping[Held, Failure], *, claimed_by: str
+) -> list[tuple[str, State]]:
+    """Make each row pending again after its delay, or move it to the dlq.
+
+    Returns (tenant, state) of those that were still ours.
+    """
     cursor = await tx.execute(
         """
-        update sync_outbox o set status = 'pending', attempt_count = r.attempts,
-          last_attempt_at = (select fn_now()),
-          next_attempt_at = (select fn_now()) + r.delay_s * interval '1 second',
-          last_error_code = %s, last_error_message = %s, updated_at = (select fn_now()),
+        update sync_outbox o set
+          status = case when f.dlq_reason is null then 'pending' else 'dlq' end,
+          attempt_count = f.attempts, last_attempt_at = (select fn_now()),
+          next_attempt_at = case when f.dlq_reason is null
+            then (select fn_now()) + f.delay_s * interval '1 second' else o.next_attempt_at end,
+          failed_at = case when f.dlq_reason is null then o.failed_at else (select fn_now()) end,
+          dlq_reason = coalesce(f.dlq_reason, o.dlq_reason),
+          last_error_code = f.code, last_error_message = f.message, updated_at = (select fn_now()),
           claimed_by = null, claimed_at = null, lease_expires_at = null
-        from unnest(%s::int[], %s::float8[], %s::uuid[]) as r(attempts, delay_s, id)
-        where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
+        from unnest(%s::uuid[], %s::timestamptz[], %s::int[], %s::text[], %s::text[],
+          %s::float8[], %s::text[])
+          as f(id, claimed_at, attempts, code, message, delay_s, dlq_reason)
+        where o.id = f.id and o.claimed_by = %s and o.claimed_at = f.claimed_at
           and o.status in ('claimed', 'sending')
+        returning o.tenant_id, o.status
         """,
         (
-            code,
-            message,
-            [again.attempts for again in rows.values()],
-            [again.delay_s for again in rows.values()],
-            *_fence(list(rows), claimed_by),
+            *db.columns(failures, "id", "claimed_at"),
+            *db.columns(failures.values(), "attempts", "code", "message", "delay_s", "dlq_reason"),
+            claimed_by,
         ),
     )
-    return cursor.rowcount
+    return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
 
 
 async def release(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str) -> None:
@@ -287,31 +283,6 @@ async def release(tx: db.Connection, rows: Sequence[Claimed], *, claimed_by: str
         """,
         (*_fence(rows, claimed_by),),
     )
-
-
-async def dead_letter(
-    tx: db.Connection,
-    rows: Mapping[Held, str],
-    *,
-    claimed_by: str,
-    reason: str,
-    code: str,
-) -> int:
-    """Move rows to the dlq, each with its message; only a redrive by a person brings them back."""
-    cursor = await tx.execute(
-        """
-        update sync_outbox o set status = 'dlq', attempt_count = attempt_count + 1,
-          last_attempt_at = (select fn_now()), failed_at = (select fn_now()),
-          dlq_reason = %s, last_error_code = %s, last_error_message = r.message,
-          updated_at = (select fn_now()),
-          claimed_by = null, claimed_at = null, lease_expires_at = null
-        from unnest(%s::text[], %s::uuid[]) as r(message, id)
-        where o.id = r.id and o.claimed_by = %s and o.claimed_at = %s
-          and o.status in ('claimed', 'sending')
-        """,
-        (reason, code, list(rows.values()), *_fence(list(rows), claimed_by)),
-    )
-    return cursor.rowcount
 
 
 def _fence(rows: Sequence[Held], claimed_by: str) -> tuple[list[UUID], str, datetime]:
@@ -361,9 +332,7 @@ where t.tenant_id is not null
 
 async def pending_tenants(tx: db.Connection) -> list[Tenant]:
     """The tenants with unsent rows that are not paused; costs by tenants, not by rows (C-21)."""
-    async with tx.cursor(row_factory=class_row(Tenant)) as cursor:
-        await cursor.execute(PENDING_TENANTS)
-        return await cursor.fetchall()
+    return await db.fetch_as(tx, Tenant, PENDING_TENANTS)
 
 
 async def record_success(
@@ -475,80 +444,49 @@ async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: in
 
 
 async def raise_recent(
-    tx: db.Connection, tenant_id: str, *, level: int, recent_s: float, limit: int
+    tx: db.Connection, tenant_id: str, *, level: int, before_s: float, limit: int
 ) -> int:
-    """Give events of the last seconds this priority too, newest first; returns how many.
+    """Give events since shortly before the drain began this priority too; returns how many.
 
-    They came before the first batch got through, so nobody knew that a backlog would drain.
+    They got none when they were written: nobody knew yet that a backlog would drain. Newest first,
+    by the index of the claim, so what was raised or delivered before costs nothing.
     """
     cursor = await tx.execute(
         """
         update sync_outbox set priority = %(level)s, updated_at = (select fn_now())
         where id = any(array(
           select id from sync_outbox
-          where tenant_id = %(tenant_id)s and occurred_at <= (select fn_now())
-            and occurred_at > (select fn_now()) - make_interval(secs => %(recent_s)s)
-            and status = 'pending' and attempt_count = 0 and priority < %(level)s
+          where tenant_id = %(tenant_id)s and status = 'pending' and attempt_count = 0
+            and priority::bigint = 0 and occurred_at <= (select fn_now())
+            and occurred_at > (
+              select since - make_interval(secs => %(before_s)s) from sync_drain
+              where tenant_id = %(tenant_id)s)
           order by occurred_at desc limit %(limit)s
           for update skip locked))
         """,
-        {"tenant_id": tenant_id, "level": level, "recent_s": recent_s, "limit": limit},
+        {"tenant_id": tenant_id, "level": level, "before_s": before_s, "limit": limit},
     )
     return cursor.rowcount
 
 
-async def release_expired(
-    tx: db.Connection,
-    *,
-    max_attempts: int,
-    policy: RetryPolicy,
-    outage_codes: Sequence[str],
-    limit: int,
-) -> list[tuple[str, State]]:
-    """Release rows whose lease ended (C-15); returns (tenant, pending or dlq) of each.
-
-    It counts as an attempt: an event that kills its forwarder must not do so for ever. Outages that
-    were counted before do not add to that (C-12).
-    """
-    expired = await db.fetch_all(
+async def expired(tx: db.Connection, *, limit: int) -> dict[str, list[Claimed]]:
+    """Rows whose lease ended, by who claimed them; locked until the transaction ends (C-15)."""
+    rows = await db.fetch_all(
         tx,
         """
-        select id, case when last_error_code = any(%s) then 1 else attempt_count + 1 end
+        select claimed_by, id, tenant_id, coalesce(payload_size_bytes, 0), attempt_count,
+          last_error_code, claimed_at, true
         from sync_outbox
         where claimed_by is not null and status in ('claimed', 'sending')
           and lease_expires_at < (select fn_now())
         limit %s for update skip locked
         """,
-        list(outage_codes),
         limit,
     )
-    cursor = await tx.execute(
-        """
-        update sync_outbox o set
-          status = case when r.is_last then 'dlq' else 'pending' end,
-          attempt_count = r.attempts,
-          last_attempt_at = (select fn_now()),
-          next_attempt_at = case when r.is_last then o.next_attempt_at
-            else (select fn_now()) + r.delay_s * interval '1 second' end,
-          last_error_code = 'LEASE_EXPIRED',
-          last_error_message = 'held by ' || o.claimed_by || ', which did not settle it',
-          failed_at = case when r.is_last then (select fn_now()) end,
-          dlq_reason = case when r.is_last then 'max_attempts_exceeded' end,
-          claimed_by = null, claimed_at = null, lease_expires_at = null,
-          updated_at = (select fn_now())
-        from (select id, attempts, delay_s, attempts >= %s as is_last
-          from unnest(%s::uuid[], %s::int[], %s::float8[]) as e(id, attempts, delay_s)) r
-        where o.id = r.id
-        returning o.tenant_id, o.status
-        """,
-        (
-            max_attempts,
-            [event_id for event_id, _ in expired],
-            [attempts for _, attempts in expired],
-            [policy.delay_s(attempts, chance=backoff.chance()) for _, attempts in expired],
-        ),
-    )
-    return [(tenant_id, status) for tenant_id, status in await cursor.fetchall()]
+    claims: defaultdict[str, list[Claimed]] = defaultdict(list)
+    for claimed_by, *row in rows:
+        claims[claimed_by].append(Claimed(*row))
+    return claims
 
 
 async def reset_clock(
@@ -642,17 +580,16 @@ async def purge_acked(
 
 async def undelivered(tx: db.Connection, *, days: float, limit: int) -> list[dict[str, Any]]:
     """Rows in dlq or failed beyond their days, whole."""
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select * from sync_outbox
-            where status in ('dlq', 'failed')
-              and updated_at < (select fn_now()) - %s * interval '1 day'
-            order by updated_at, id limit %s
-            """,
-            (days, limit),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        tx,
+        """
+        select * from sync_outbox
+        where status in ('dlq', 'failed')
+          and updated_at < (select fn_now()) - %s * interval '1 day'
+        order by updated_at, id limit %s
+        """,
+        (days, limit),
+    )
 
 
 async def purge_archived(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.weighvision import store
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.farm.sessions import Fact, fold
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
@@ -140,7 +140,7 @@ async def test_any_order_and_repetition_gives_the_same_session_at_both_sites(
     messages = data.draw(st.lists(st.sampled_from(messages), min_size=1, unique=True))
     async with db.pool(stations.url, name="edge") as edge:
         for part in _mixed(data, messages):
-            await transaction.commit(edge, part)
+            await handlers.commit(edge, part)
         async with edge.connection() as connection:
             (at_the_edge,) = await db.fetch_all(
                 connection,

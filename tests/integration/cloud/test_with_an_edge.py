@@ -16,7 +16,7 @@ from farmiq.cloud.telemetry import service as telemetry
 from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.edge.identity import read_key
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import monitor
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
@@ -254,7 +254,7 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
         )
         for metric, at in (("ahead", now + timedelta(hours=25)), ("buffered", now - timedelta(3)))
     }
-    await transaction.commit(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
+    await handlers.commit(edge.pool, [wrong.weight(), right.weight(), *readings.items()])
     await until(edge.delivered)
     settings = CloudSettings.model_validate(edge_host.site.settings.model_dump(by_alias=True))
     server = http.HttpServer(title="consumer", version="0")

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.edge.ingress import service, transaction
+from farmiq.edge.ingress import handlers, receipts
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.support import bad_input
@@ -37,7 +37,7 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
     cases = bad_input.messages(seed, count)
     while batch := [*itertools.islice(cases, BATCH)]:
         batch.insert(rng.randrange(len(batch)), bad_input.healthy(rng))
-        outcome = await transaction.commit(pool, [(sent.topic, sent.raw) for sent in batch])
+        outcome = await handlers.commit(pool, [(sent.topic, sent.raw) for sent in batch])
         assert_outcome(batch, outcome)
         good += sum(sent.good for sent in batch)
         bad += sum(not sent.good for sent in batch)
@@ -52,11 +52,11 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
     ) == (0,)
 
 
-def assert_outcome(batch: list[Sent], outcome: transaction.Outcome) -> None:
+def assert_outcome(batch: list[Sent], outcome: handlers.Outcome) -> None:
     assert outcome.new_count == sum(sent.good for sent in batch)
     refused = {(one.topic, one.raw) for one in outcome.rejected}
     assert refused == {(sent.topic, sent.raw) for sent in batch if not sent.good}
-    service.by_sender(outcome)
+    receipts.by_sender(outcome)
 
 
 async def test_bad_messages_end_in_quarantine_and_healthy_ones_in_their_tables(
@@ -87,7 +87,7 @@ async def test_a_million_messages_of_one_device_are_all_kept(
         sent = [bad_input.numbered(rng, seq) for seq in block_of]
         for first in range(0, block, 500):
             part = sent[first : first + 500]
-            await transaction.commit(pool, [(one.topic, one.raw) for one in part])
+            await handlers.commit(pool, [(one.topic, one.raw) for one in part])
     assert row(edge_db, "select count(*) from telemetry_raw") == (count,)
     assert row(edge_db, "select count(*) from sync_outbox") == (count,)
     assert row(edge_db, "select seen::text, forgotten from device_seq") == (f"{{[0,{count})}}", 0)

@@ -15,11 +15,12 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import access, registry
+from farmiq.edge.arrival import accept
 from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.device import InvalidDeviceError
-from farmiq.edge.ingress import service, transaction
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.ingress import handlers as intake
+from farmiq.edge.ingress import service
 from farmiq.edge.registry import Registry
 from farmiq.lab import stack
 from farmiq.messages import bus, receipt, topics
@@ -108,7 +109,7 @@ class TestDoor:
     async def test_whoever_is_not_where_it_is_registered_is_quarantined_with_an_alert(
         self, pool: db.Pool, edge_db: Database, place: Place
     ) -> None:
-        outcome = await transaction.commit(pool, [reading(place), reading()])
+        outcome = await intake.commit(pool, [reading(place), reading()])
         assert (outcome.new_count, len(outcome.rejected)) == (1, 1)
         ((why,),) = rows(edge_db, "select reasons[1] from quarantine")
         assert why.startswith("NOT_REGISTERED: ")
@@ -133,29 +134,29 @@ class TestDoor:
 
     async def test_a_device_that_was_just_added_is_let_in_at_once(self, pool: db.Pool) -> None:
         copy = Registry()
-        refused = await transaction.commit(pool, [reading(NEW)], copy)
+        refused = await intake.commit(pool, [reading(NEW)], copy)
         assert refused.new_count == 0
         await add(pool, NEW)
-        assert (await transaction.commit(pool, [reading(NEW)], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading(NEW)], copy)).new_count == 1
 
     async def test_a_revoked_device_is_refused_when_the_copy_is_a_second_old(
         self, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(registry, "REFRESH_S", 3600.0)
         copy = Registry()
-        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
-        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading()], copy)).new_count == 1
         monkeypatch.setattr(registry, "REFRESH_S", 0.0)
-        outcome = await transaction.commit(pool, [reading()], copy)
+        outcome = await intake.commit(pool, [reading()], copy)
         assert "was revoked" in outcome.rejected[0].reasons[0]
 
     async def test_a_device_that_was_moved_is_let_in_at_its_new_place(self, pool: db.Pool) -> None:
         copy, there = Registry(), Place("t-1", "f-1", "b-7", "d-1")
-        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading()], copy)).new_count == 1
         await revoke(pool, PLACE)
         await add(pool, there)
-        assert (await transaction.commit(pool, [reading(there)], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading(there)], copy)).new_count == 1
 
     async def test_nobody_is_judged_by_an_empty_copy(self, pool: db.Pool) -> None:
         copy = Registry()
@@ -170,14 +171,14 @@ class TestDoor:
         arrival = accept(*reading(), now=datetime.now(UTC))
         with pytest.raises(Away):
             await copy.problems(Nothing(), [arrival])  # type: ignore[arg-type]
-        assert (await transaction.commit(pool, [reading()], copy)).new_count == 1
+        assert (await intake.commit(pool, [reading()], copy)).new_count == 1
 
     async def test_being_heard_is_written_down_seldom(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
         for _ in range(20):
-            await transaction.commit(pool, [reading(), reading()], copy)
+            await intake.commit(pool, [reading(), reading()], copy)
         (state,) = rows(edge_db, "select state, since = last_seen_at from device_state")
         assert state == ("online", True)
 
@@ -190,7 +191,7 @@ class TestStatus:
     ) -> None:
         copy = Registry()
         for state in ("online", "online", "error", "error", "offline", "online"):
-            await transaction.commit(pool, [status(state, battery_v=3.9)], copy)
+            await intake.commit(pool, [status(state, battery_v=3.9)], copy)
         owed = rows(
             edge_db,
             "select payload_json->>'state' from sync_outbox where event_type = 'device.status' "
@@ -204,7 +205,7 @@ class TestStatus:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         sent = [status(state) for state in ("online", "offline", "online", "online", "error")]
-        await transaction.commit(pool, sent)
+        await intake.commit(pool, sent)
         owed = [UUID(str(row[0])) for row in rows(edge_db, "select id from sync_outbox")]
         assert len(owed) == 4
         for event in rows(edge_db, "select payload_json from sync_outbox"):
@@ -215,14 +216,14 @@ class TestStatus:
     ) -> None:
         """Not even when the dedupe has forgotten it: the device may be dead for days."""
         retained = status("online")
-        await transaction.commit(pool, [retained])
+        await intake.commit(pool, [retained])
         before = rows(edge_db, "select * from device_state")
-        await transaction.commit(pool, [retained])
+        await intake.commit(pool, [retained])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
             connection.execute("truncate sync_outbox")
         move_clock(edge_db, timedelta(days=5))
-        await transaction.commit(pool, [retained])
+        await intake.commit(pool, [retained])
         assert rows(edge_db, "select * from device_state") == before
         assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
 
@@ -232,14 +233,14 @@ class TestStatus:
         payload = {"class": "telemetry", "count": 12, "first_seq": 1, "last_seq": 12, "reason": "x"}
         raw = said("device.buffer.dropped", payload)
         for _ in range(2):
-            await transaction.commit(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
+            await intake.commit(pool, [(topics.event(PLACE, "device.buffer.dropped"), raw)])
         assert rows(edge_db, "select device_id, count from loss_ledger") == [("d-1", 12)]
         assert rows(edge_db, "select event_type from sync_outbox") == [("device.buffer.dropped",)]
 
     async def test_a_device_clock_moves_no_timer(self, pool: db.Pool, edge_db: Database) -> None:
         topic, raw = status("online")
         odd = json.loads(raw) | {"ts": "1970-01-01T00:00:00Z"}
-        await transaction.commit(pool, [(topic, json.dumps(odd).encode())])
+        await intake.commit(pool, [(topic, json.dumps(odd).encode())])
         await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
@@ -251,7 +252,7 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await transaction.commit(pool, [reading()], copy)
+        await intake.commit(pool, [reading()], copy)
         seen = []
         for ahead_s in (0, 60, 121, 240, 301, 302):
             move_clock(edge_db, timedelta(seconds=ahead_s))
@@ -260,7 +261,7 @@ class TestLiveness:
         assert [state for (state,) in seen] == [
             "online", "online", "late", "late", "offline", "offline",
         ]  # fmt: skip
-        await transaction.commit(pool, [reading()], Registry())
+        await intake.commit(pool, [reading()], Registry())
         await devices.check_liveness(pool)
         owed = rows(
             edge_db,
@@ -272,7 +273,7 @@ class TestLiveness:
         assert [(row[0]) for row in rows(edge_db, "select state from device_state")] == ["online"]
 
     async def test_what_the_timer_says_is_a_right_event_of_the_bus(self, pool: db.Pool) -> None:
-        await transaction.commit(pool, [reading()])
+        await intake.commit(pool, [reading()])
         await devices.check_liveness(pool)
         async with db.transaction(pool) as tx:
             _, ((device, life),) = await store.all_liveness(tx)
@@ -282,7 +283,7 @@ class TestLiveness:
         assert bus.read(bus.write(event)).event_type == "device.status"
 
     async def test_looking_again_owes_nothing_more(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.commit(pool, [reading()])
+        await intake.commit(pool, [reading()])
         await devices.check_liveness(pool)
         assert await devices.check_liveness(pool) == {"changes": 0}
         query = "select count(*) from sync_outbox where event_type = 'device.status'"
@@ -292,22 +293,22 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
-        await transaction.commit(pool, [status("online"), reading()], copy)
-        await transaction.commit(pool, [status("offline")], copy)
+        await intake.commit(pool, [status("online"), reading()], copy)
+        await intake.commit(pool, [status("offline")], copy)
         await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("offline",)]
-        await transaction.commit(pool, [reading()], copy)
+        await intake.commit(pool, [reading()], copy)
         await devices.check_liveness(pool)
         assert rows(edge_db, "select state from device_state") == [("online",)]
 
     async def test_whoever_is_heard_while_we_look_is_left_for_the_next_round(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [reading()])
+        await intake.commit(pool, [reading()])
         async with db.transaction(pool) as tx:
             _, ((device, before),) = await store.all_liveness(tx)
         move_clock(edge_db, timedelta(seconds=500))
-        await transaction.commit(pool, [reading()], Registry())
+        await intake.commit(pool, [reading()], Registry())
         after = rules.after_silence(
             before, heartbeat_s=60, now=before.since + timedelta(seconds=500)
         )
@@ -318,7 +319,7 @@ class TestLiveness:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         """Two connections, interleaved: the look neither waits for ingress nor blocks it."""
-        await transaction.commit(pool, [reading()])
+        await intake.commit(pool, [reading()])
         move_clock(edge_db, timedelta(seconds=500))
         async with db.transaction(pool) as ingress:
             await store.seen(ingress, [("t-1", "d-1")])
@@ -327,7 +328,7 @@ class TestLiveness:
         assert await devices.check_liveness(pool) == {"changes": 1}
 
     async def test_a_revoked_device_is_not_watched(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.commit(pool, [reading()])
+        await intake.commit(pool, [reading()])
         await devices.check_liveness(pool)
         await revoke(pool, PLACE)
         move_clock(edge_db, timedelta(days=1))
@@ -362,7 +363,7 @@ class TestRevocations:
         assert rows(edge_db, "select version from devices_version") == before
 
     async def test_a_device_that_says_it_is_revoked_is_refused(self, pool: db.Pool) -> None:
-        outcome = await transaction.commit(pool, [status("offline", revoked=True)])
+        outcome = await intake.commit(pool, [status("offline", revoked=True)])
         assert "`revoked` is for the edge to say" in outcome.rejected[0].reasons[0]
 
 
@@ -370,7 +371,7 @@ async def test_how_a_device_was_is_forgotten_a_while_after_it_was_revoked(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await add(pool, NEW)
-    await transaction.commit(pool, [reading(), reading(NEW)])
+    await intake.commit(pool, [reading(), reading(NEW)])
     await revoke(pool, NEW)
     for days, left in ((89, 2), (91, 1)):
         move_clock(edge_db, timedelta(days=days))
@@ -425,7 +426,7 @@ class TestSending:
 
         async def answered() -> None:
             async with asyncio.timeout(20):
-                await transaction.commit(pool, [answer])
+                await intake.commit(pool, [answer])
 
         assert len(await self.send(pool, answered)) == 1
         assert rows(edge_db, "select state, sent_count from device_commands") == [("applied", 1)]
@@ -627,9 +628,7 @@ class TestService:
         payload = {"command_id": str(command_id), "outcome": "applied"}
         for odd in (payload, {**payload, "command_id": "c-1"}):
             raw = said("device.command.answered", odd)
-            await transaction.commit(
-                edge.pool, [(topics.event(PLACE, "device.command.answered"), raw)]
-            )
+            await intake.commit(edge.pool, [(topics.event(PLACE, "device.command.answered"), raw)])
         assert await edge.state(command_id) in ("queued", "sent")
 
     async def test_the_will_of_a_device_that_vanishes_makes_it_offline(self, edge: Edge) -> None:

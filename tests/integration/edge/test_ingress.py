@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.ingress import service, transaction
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.arrival import accept
+from farmiq.edge.ingress import handlers, service
 from farmiq.edge.telemetry import handlers as telemetry
 from farmiq.lab import stack
 from farmiq.messages import receipt, topics
@@ -64,7 +64,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        outcome = await transaction.commit(pool, [(TOPIC, message(event_id))])
+        outcome = await handlers.commit(pool, [(TOPIC, message(event_id))])
         assert outcome.new_count == 1
         assert rows(edge_db, "select id, metric_value, clock_suspect from telemetry_raw") == [
             (event_id, 21.5, False)
@@ -79,8 +79,8 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await transaction.commit(pool, [(TOPIC, raw), (TOPIC, raw)])
-        outcome = await transaction.commit(pool, [(TOPIC, raw)] * 3)
+        await handlers.commit(pool, [(TOPIC, raw), (TOPIC, raw)])
+        outcome = await handlers.commit(pool, [(TOPIC, raw)] * 3)
         assert (outcome.new_count, len(outcome.stored)) == (0, 3)
         for table in ("telemetry_raw", "sync_outbox", "ingress_dedupe"):
             assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
@@ -94,7 +94,7 @@ class TestKeep:
         person = "Somchai, 081 555 0199"
         beside = message(operator=person)
         inside = message(payload={"value": 20, "unit": "C", "by": {"name": person}})
-        outcome = await transaction.commit(pool, [(TOPIC, beside), (TOPIC, inside)])
+        outcome = await handlers.commit(pool, [(TOPIC, beside), (TOPIC, inside)])
         assert outcome.new_count == 2
         tables = rows(edge_db, "select tablename from pg_tables where schemaname = 'public'")
         telling = {
@@ -111,8 +111,8 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         other = message(event_id, payload={"value": 99, "unit": "C"})
-        await transaction.commit(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
-        outcome = await transaction.commit(pool, [(TOPIC, other)])
+        await handlers.commit(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
+        outcome = await handlers.commit(pool, [(TOPIC, other)])
         assert len(outcome.rejected) == 1
         found = rows(edge_db, "select reasons[1], received_count from quarantine")
         assert [(reason.partition(":")[0], count) for reason, count in found] == [
@@ -126,8 +126,8 @@ class TestKeep:
         """Cloned firmware may make the same ids; nothing of the second may vanish."""
         event_id = ids.new()
         twin = topics.telemetry(Place("t-1", "f-1", "b-1", "d-2"), "temperature")
-        await transaction.commit(pool, [(TOPIC, message(event_id))])
-        outcome = await transaction.commit(pool, [(twin, message(event_id, device_id="d-2"))])
+        await handlers.commit(pool, [(TOPIC, message(event_id))])
+        outcome = await handlers.commit(pool, [(twin, message(event_id, device_id="d-2"))])
         assert len(outcome.rejected) == 1
         found = rows(edge_db, "select reasons[1] from quarantine")
         assert found[0][0].startswith("EVENT_ID_CONFLICT")
@@ -136,9 +136,9 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
-        await transaction.commit(pool, [(TOPIC, message(event_id))])
+        await handlers.commit(pool, [(TOPIC, message(event_id))])
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        await transaction.commit(pool, [(foreign, message(event_id, tenant_id="t-2"))])
+        await handlers.commit(pool, [(foreign, message(event_id, tenant_id="t-2"))])
         assert "another tenant" in rows(edge_db, "select reasons[1] from quarantine")[0][0]
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
@@ -146,10 +146,10 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message()
-        await transaction.commit(pool, [(TOPIC, raw)])
+        await handlers.commit(pool, [(TOPIC, raw)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await transaction.commit(pool, [(TOPIC, raw)])
+        outcome = await handlers.commit(pool, [(TOPIC, raw)])
         assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (0, 1, ())
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
 
@@ -157,7 +157,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         for ts in ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z"):
-            await transaction.commit(pool, [(TOPIC, message(ts=ts))])
+            await handlers.commit(pool, [(TOPIC, message(ts=ts))])
         found = rows(edge_db, "select occurred_at, clock_suspect from telemetry_raw order by 1")
         assert [(at.year, suspect) for at, suspect in found] == [(1970, True), (2100, True)]
 
@@ -187,7 +187,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, topic: str, raw: bytes, reason: str
     ) -> None:
         good = message()
-        outcome = await transaction.commit(pool, [(topic, raw), (TOPIC, good)])
+        outcome = await handlers.commit(pool, [(topic, raw), (TOPIC, good)])
         assert (outcome.new_count, len(outcome.rejected)) == (1, 1)
         ((stored_topic, stored_raw, reasons),) = rows(
             edge_db, "select topic, raw, reasons from quarantine"
@@ -200,7 +200,7 @@ class TestKeep:
     ) -> None:
         event_id = ids.new()
         foreign = topics.telemetry(Place("t-2", "f-1", "b-1", "d-1"), "temperature")
-        outcome = await transaction.commit(
+        outcome = await handlers.commit(
             pool,
             [(TOPIC, message(event_id)), (foreign, message(event_id, tenant_id="t-2"))],
         )
@@ -214,7 +214,7 @@ class TestKeep:
     ) -> None:
         topic = "iot/telemetry/" + "".join(chr(97 + n * 7 % 26) for n in range(20_000))
         for _ in range(2):
-            await transaction.commit(pool, [(topic, message()), (topic + "x", b"other")])
+            await handlers.commit(pool, [(topic, message()), (topic + "x", b"other")])
         found = rows(edge_db, "select length(topic), reasons[1] from quarantine")
         assert {reason for _, reason in found} == {"topic longer than 512 bytes"}
 
@@ -223,7 +223,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database, shape: bytes
     ) -> None:
         deep = [shape % (b'{"a":' * n + b"1" + b"}" * n) for n in range(1, 1100, 3)]
-        outcome = await transaction.commit(pool, [(TOPIC, raw) for raw in deep])
+        outcome = await handlers.commit(pool, [(TOPIC, raw) for raw in deep])
         assert len(outcome.rejected) == len(deep)
         assert rows(edge_db, "select count(*) from quarantine") == [(len(deep),)]
 
@@ -231,7 +231,7 @@ class TestKeep:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         raw = message(event_id=None, tenant_id="a/b", ts="yesterday", device_id=7)
-        await transaction.commit(pool, [(TOPIC, raw)])
+        await handlers.commit(pool, [(TOPIC, raw)])
         ((reasons,),) = rows(edge_db, "select reasons from quarantine")
         assert len(reasons) == 4
 
@@ -283,7 +283,7 @@ async def _ready(server: http.HttpServer) -> bool:
 
 
 class TestService:
-    """The loop around the transaction."""
+    """The loop around the handlers."""
 
     @pytest.mark.req("SC-04", "FB-17")
     async def test_what_a_device_publishes_is_stored_and_receipted(self, gateway: Gateway) -> None:
@@ -310,16 +310,16 @@ class TestService:
     ) -> None:
         """The database refuses for a while; the message stays with the broker and then arrives."""
         refusals = 3
-        keep = transaction.commit
+        keep = handlers.commit
 
-        async def refusing(*args: Any) -> transaction.Outcome:
+        async def refusing(*args: Any) -> handlers.Outcome:
             nonlocal refusals
             if refusals:
                 refusals -= 1
                 raise psycopg.OperationalError("the database system is starting up")
             return await keep(*args)
 
-        monkeypatch.setattr(transaction, "commit", refusing)
+        monkeypatch.setattr(handlers, "commit", refusing)
         await gateway.publish((TOPIC, message()))
         await gateway.stored(1)
         assert refusals == 0
@@ -335,7 +335,7 @@ class TestService:
                 await tx.execute("select 1/0")
             return await record(tx, arrivals)
 
-        monkeypatch.setitem(transaction.HANDLERS, "telemetry.reading", (allergic,))
+        monkeypatch.setitem(handlers.HANDLERS, "telemetry.reading", (allergic,))
         await gateway.publish((TOPIC, message()), (TOPIC, poison), (TOPIC, message()))
         await gateway.stored(2)
         await until(lambda: rows(gateway.database, "select count(*) from quarantine") == [(1,)])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge import alerts, audit, daily, losses
 from farmiq.edge.disk import Usage
-from farmiq.edge.ingress import gaps, jobs, store, transaction
-from farmiq.edge.ingress.gaps import Seen
+from farmiq.edge.ingress import handlers, jobs, rules, store
 from farmiq.edge.ingress.jobs import DiskGuard, Shedder
+from farmiq.edge.ingress.rules import Seen
 from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.runtime import lease, schedule
 from farmiq.plumbing.runtime.schedule import Daily
@@ -46,7 +46,7 @@ async def test_ids_are_forgotten_after_their_time_and_not_before(
     pool: db.Pool, edge_db: Database, given_hours: dict[str, str], ttl: int
 ) -> None:
     own = settings(edge_db, **given_hours)
-    await transaction.commit(pool, [(TOPIC, message()) for _ in range(3)])
+    await handlers.commit(pool, [(TOPIC, message()) for _ in range(3)])
     ahead(edge_db, hours=ttl, minutes=-1)
     assert await jobs.purge_ids(pool, own) == {"count": 0}
     ahead(edge_db, hours=ttl, minutes=1)
@@ -89,7 +89,7 @@ async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: 
 async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
     pool: db.Pool, edge_db: Database, tasks: asyncio.TaskGroup
 ) -> None:
-    await transaction.commit(pool, [(TOPIC, message())])
+    await handlers.commit(pool, [(TOPIC, message())])
     ahead(edge_db, hours=73)
     for job in jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active):
         tasks.create_task(schedule.run_repeatedly(job))
@@ -102,10 +102,10 @@ async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
     pool: db.Pool, edge_db: Database
 ) -> None:
     raw = message()
-    await transaction.commit(pool, [(TOPIC, raw)])
+    await handlers.commit(pool, [(TOPIC, raw)])
     ahead(edge_db, hours=73)
     await jobs.purge_ids(pool, settings(edge_db))
-    await transaction.commit(pool, [(TOPIC, raw)])
+    await handlers.commit(pool, [(TOPIC, raw)])
     assert rows(edge_db, "select count(*) from telemetry_raw") == [(1,)]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
 
@@ -134,7 +134,7 @@ def test_a_short_memory_is_said_at_the_start(
 
 async def note(pool: db.Pool, seqs: list[int], device_id: str, boot_id: str = "b") -> None:
     async with db.transaction(pool) as tx:
-        await store.note_seqs(tx, [Seen("t", device_id, boot_id, gaps.spans(seqs), AT)])
+        await store.note_seqs(tx, [Seen("t", device_id, boot_id, rules.spans(seqs), AT)])
 
 
 async def seen(pool: db.Pool, device_id: str) -> store.Boot:
@@ -163,7 +163,7 @@ def test_any_order_and_split_gives_the_same_in_the_database(
                 await note(pool, sent[:cut], device_id)
                 sent = sent[cut:]
             boot = await seen(pool, device_id)
-        assert boot.seen.spans == gaps.spans(seqs)
+        assert boot.seen.spans == rules.spans(seqs)
         assert boot.forgotten == 0
         assert (boot.missing_since is None) == (len(boot.seen.spans) == 1)
 
@@ -174,8 +174,8 @@ async def test_gaps_are_few_however_many_numbers_are_left_out(pool: db.Pool) -> 
     for start in range(0, 2_000, 100):
         await note(pool, list(range(start, start + 100, 2)), "even")
     boot = await seen(pool, "even")
-    assert len(gaps.missing([boot.seen])) == gaps.MAX_GAPS
-    assert boot.forgotten + gaps.MAX_GAPS == 999
+    assert len(rules.missing([boot.seen])) == rules.MAX_GAPS
+    assert boot.forgotten + rules.MAX_GAPS == 999
     assert boot.seen.spans[-1] == (1998, 1998)
     await note(pool, [10**9], "even")
     assert (await seen(pool, "even")).seen.spans[-1] == (10**9, 10**9)
@@ -211,7 +211,7 @@ async def test_old_boots_and_too_many_of_them_are_forgotten(
 async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await transaction.commit(
+    await handlers.commit(
         pool, [(TOPIC, message(seq=n, tenant_id="t-1" if n != 2 else "t-2")) for n in (1, 2, 3)]
     )
     ((spans,),) = rows(edge_db, "select seen::text from device_seq")
@@ -239,7 +239,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
         "record_id": "r-1", "record_type": "mortality", "value": 2, "unit": "birds",
         "recorded_by_ref": "u-1", "recorded_at": "2025-01-02T10:00:00Z",
     }  # fmt: skip
-    await transaction.commit(pool, [said("barn.record.created", record)])
+    await handlers.commit(pool, [said("barn.record.created", record)])
     async with db.transaction(pool) as tx:
         for kind in ("closed", "open"):
             await alerts.raise_(tx, alerts.Alert(kind, "x", "info", "m"))
@@ -377,8 +377,8 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     pool: db.Pool, edge_db: Database
 ) -> None:
     own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-    await transaction.commit(pool, [(TOPIC, message())])
-    await transaction.commit(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
+    await handlers.commit(pool, [(TOPIC, message())])
+    await handlers.commit(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
     names = [each.name for each in jobs.shedders(pool, own)]

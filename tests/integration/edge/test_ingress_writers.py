@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge import outbox
-from farmiq.edge.ingress import service, source, transaction
+from farmiq.edge.ingress import handlers, service, source
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.source import MqttSource
 from farmiq.edge.registry import Registry
@@ -110,7 +110,7 @@ def test_any_order_any_duplication_any_split_gives_the_same_tables(
 async def _keep_all(database: Database, batches: Sequence[list[tuple[str, bytes]]]) -> None:
     async with db.pool(database.url, name="test") as pool:
         for batch in batches:
-            await transaction.commit(pool, batch)
+            await handlers.commit(pool, batch)
 
 
 # --- what proves not to be new although the dedupe does not know it
@@ -122,7 +122,7 @@ class TestGoodFaith:
     async def test_many_are_stored_once_with_the_time_of_their_transaction(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        outcome = await transaction.commit(pool, [sent(number) for number in range(MANY)])
+        outcome = await handlers.commit(pool, [sent(number) for number in range(MANY)])
 
         assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (MANY, MANY, ())
         with psycopg.connect(edge_db.admin_url) as connection:
@@ -142,10 +142,10 @@ class TestGoodFaith:
     async def test_old_replays_among_many_new_ones_are_absorbed(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [sent(number) for number in range(MANY)])
+        await handlers.commit(pool, [sent(number) for number in range(MANY)])
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
-        outcome = await transaction.commit(pool, [sent(number) for number in range(MANY + MANY)])
+        outcome = await handlers.commit(pool, [sent(number) for number in range(MANY + MANY)])
 
         assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (MANY, 2 * MANY, ())
         found = contents(edge_db)
@@ -155,11 +155,11 @@ class TestGoodFaith:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
-        await transaction.commit(pool, batch)
+        await handlers.commit(pool, batch)
         with psycopg.connect(edge_db.admin_url) as connection:
             connection.execute("truncate ingress_dedupe, sync_outbox")
             connection.execute("update telemetry_raw set unit = 'as it was'")
-        await transaction.commit(pool, batch)
+        await handlers.commit(pool, batch)
 
         found = contents(edge_db)
         assert {row[-1] for row in found["telemetry_raw"]} == {"as it was"}
@@ -168,9 +168,9 @@ class TestGoodFaith:
     async def test_another_tenants_ids_among_many_are_quarantined(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [sent(number) for number in range(MANY)])
+        await handlers.commit(pool, [sent(number) for number in range(MANY)])
         theirs = [sent(number, tenant_id="t-2") for number in range(MANY - 5, 2 * MANY)]
-        outcome = await transaction.commit(pool, theirs)
+        outcome = await handlers.commit(pool, theirs)
 
         assert (outcome.new_count, len(outcome.rejected)) == (MANY, 5)
         assert all("another tenant" in one.reasons[0] for one in outcome.rejected)
@@ -182,7 +182,7 @@ class TestGoodFaith:
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
         batch.append(sent(3, tenant_id="t-2"))
-        outcome = await transaction.commit(pool, batch)
+        outcome = await handlers.commit(pool, batch)
 
         assert (outcome.new_count, len(outcome.stored), len(outcome.rejected)) == (MANY, MANY, 1)
         assert len(contents(edge_db)["sync_outbox"]) == MANY
@@ -195,7 +195,7 @@ class TestGoodFaith:
             topic, raw = batch[number]
             body = {**json.loads(raw), "ts": f"{year}-01-01T00:00:00Z"}
             batch[number] = (topic, json.dumps(body).encode())
-        await transaction.commit(pool, batch)
+        await handlers.commit(pool, batch)
 
         with psycopg.connect(edge_db.admin_url) as connection:
             flagged = connection.execute(
@@ -210,7 +210,7 @@ class TestGoodFaith:
         batch = [sent(number) for number in range(MANY)]
         topic, raw = batch[7]
         other = raw.replace(b'"metric_value": 7.5', b'"metric_value": 99')
-        outcome = await transaction.commit(pool, [*batch, (topic, other)])
+        outcome = await handlers.commit(pool, [*batch, (topic, other)])
 
         assert (outcome.new_count, len(outcome.rejected)) == (MANY, 1)
         assert "EVENT_ID_CONFLICT" in outcome.rejected[0].reasons[0]
@@ -273,7 +273,7 @@ async def test_two_writers_with_the_same_messages_in_opposite_order_both_end(
     for start in range(0, 10 * MANY, MANY):
         batch = [sent(number) for number in range(start, start + MANY)]
         outcomes = await asyncio.gather(
-            transaction.commit(pool, batch), transaction.commit(pool, list(reversed(batch)))
+            handlers.commit(pool, batch), handlers.commit(pool, list(reversed(batch)))
         )
         assert sum(outcome.new_count for outcome in outcomes) == MANY
     found = contents(edge_db)
@@ -317,18 +317,18 @@ class Held:
         self.let_go = asyncio.Event()
         self.kept: list[str] = []
 
-    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]], *_: Any) -> transaction.Outcome:
+    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]], *_: Any) -> handlers.Outcome:
         device_id = sent[0][0].split("/")[5]
         if device_id == self.slow:
             await self.let_go.wait()
         self.kept.append(device_id)
-        return transaction.Outcome()
+        return handlers.Outcome()
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     found = Held()
-    monkeypatch.setattr(transaction, "commit", found.keep)
+    monkeypatch.setattr(handlers, "commit", found.keep)
     return found
 
 
@@ -379,22 +379,22 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
     pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One poison among many costs a few transactions, not one for every message (C-81)."""
-    keep, transactions = transaction.commit, 0
+    keep, transactions = handlers.commit, 0
     poison = ids.new()
 
     async def allergic(
         source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry, *_: object
-    ) -> transaction.Outcome:
+    ) -> handlers.Outcome:
         nonlocal transactions
         transactions += 1
         if any(str(poison).encode() in raw for _, raw in batch):
             raise psycopg.errors.NumericValueOutOfRange("no such number")
         return await keep(source, batch, registry)
 
-    monkeypatch.setattr(transaction, "commit", allergic)
+    monkeypatch.setattr(handlers, "commit", allergic)
     batch = [sent(number) for number in range(1000)]
     batch[633] = sent(633, event_id=poison)
-    outcome = await transaction.commit_bisecting(pool, batch, Registry())
+    outcome = await handlers.commit_bisecting(pool, batch, Registry())
 
     assert (outcome.new_count, len(outcome.rejected)) == (999, 1)
     assert "no such number" in outcome.rejected[0].reasons[0]
@@ -407,12 +407,12 @@ async def test_a_batch_that_fails_for_a_shortage_is_kept_whole_and_blames_no_mes
 ) -> None:
     transactions = 0
 
-    async def short(*_: object) -> transaction.Outcome:
+    async def short(*_: object) -> handlers.Outcome:
         nonlocal transactions
         transactions += 1
         raise error
 
-    monkeypatch.setattr(transaction, "commit", short)
+    monkeypatch.setattr(handlers, "commit", short)
     with pytest.raises(db.PASSING):
-        await transaction.commit_bisecting(pool, [sent(1), sent(2)], Registry())
+        await handlers.commit_bisecting(pool, [sent(1), sent(2)], Registry())
     assert transactions == 1

@@ -17,7 +17,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import broker as edge_broker
-from farmiq.edge.ingress import log_purge, service, source, transaction
+from farmiq.edge.ingress import handlers, jobs, service, source
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -183,7 +183,7 @@ async def test_two_gateways_at_once_store_each_message_once(
 async def test_stored_messages_are_purged_but_for_the_one_at_the_cursor(
     broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_purge, "EVERY_S", 0.1)
+    monkeypatch.setattr(jobs, "LOG_EVERY_S", 0.1)
     monkeypatch.setattr(source, "IDLE_LANE_S", 0.05)
     settings = settings_of(broker, edge_db, INGRESS_LOG_HOLD_MINUTES="0")
     async with gateway(settings):
@@ -272,7 +272,7 @@ async def test_full_log_refuses_senders_until_it_is_stored_and_tells_of_it(
     broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was acknowledged is stored; the rest is sent again by its sender."""
-    monkeypatch.setattr(log_purge, "EVERY_S", 0.1)
+    monkeypatch.setattr(jobs, "LOG_EVERY_S", 0.1)
     settings = settings_of(broker, edge_db)
     async with gateway(settings):
         await publish(broker, *readings(1))
@@ -318,18 +318,16 @@ async def test_readings_of_a_device_are_stored_in_the_order_sent(
 ) -> None:
     """Also while the broker is killed: of each device the values only grow."""
     seen: dict[str, list[int]] = {}
-    keep = transaction.commit
+    keep = handlers.commit
 
-    async def watched(
-        pool: db.Pool, sent: list[tuple[str, bytes]], *more: Any
-    ) -> transaction.Outcome:
+    async def watched(pool: db.Pool, sent: list[tuple[str, bytes]], *more: Any) -> handlers.Outcome:
         outcome = await keep(pool, sent, *more)
         for topic, raw in sent:
             value = int(json.loads(raw)["payload"]["metric_value"])
             seen.setdefault(topic, []).append(value)
         return outcome
 
-    monkeypatch.setattr(transaction, "commit", watched)
+    monkeypatch.setattr(handlers, "commit", watched)
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]
 
     async def device(place: Place) -> None:
@@ -447,7 +445,7 @@ async def test_purge_after_the_broker_lost_its_files_removes_nothing_unread(
     broker: stack.Stack, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was stored of the old stream has greater numbers than the new one."""
-    monkeypatch.setattr(log_purge, "EVERY_S", 0.1)
+    monkeypatch.setattr(jobs, "LOG_EVERY_S", 0.1)
     async with gateway(settings_of(broker, edge_db, INGRESS_LOG_HOLD_MINUTES="0.02")):
         await publish(broker, *readings(60))
         await until(lambda: stored(edge_db) == 60)

@@ -18,7 +18,7 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.contracts import openapi
 from farmiq.edge import access
-from farmiq.edge.ingress import api, jobs, quarantine, transaction
+from farmiq.edge.ingress import api, handlers, jobs, quarantine
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, log
@@ -70,7 +70,7 @@ class TestAlerts:
     async def test_a_mismatch_is_a_security_alert(
         self, pool: db.Pool, edge_db: Database, changes: Any, kind: str, severity: str
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, message(**changes))])
+        await handlers.commit(pool, [(TOPIC, message(**changes))])
         found = rows(edge_db, "select kind, severity, subject, seen_count from alerts")
         assert found == [(kind, severity, "t-1/f-1/b-1/d-1", 1)]
         assert rows(edge_db, "select kind from quarantine") == [("security",)]
@@ -78,12 +78,12 @@ class TestAlerts:
     async def test_a_conflict_is_a_warning(self, pool: db.Pool, edge_db: Database) -> None:
         event_id = ids.new()
         other = message(event_id, payload={"value": 99, "unit": "C"})
-        await transaction.commit(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
+        await handlers.commit(pool, [(TOPIC, message(event_id)), (TOPIC, other)])
         found = rows(edge_db, "select kind, severity, subject from alerts")
         assert found == [("ingress.event_id_conflict", "warning", "t-1/f-1/b-1/d-1")]
 
     async def test_mere_nonsense_raises_none(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.commit(pool, [(TOPIC, b"nonsense"), ("iot/odd", message())])
+        await handlers.commit(pool, [(TOPIC, b"nonsense"), ("iot/odd", message())])
         assert rows(edge_db, "select count(*) from alerts") == [(0,)]
         assert rows(edge_db, "select distinct kind from quarantine") == [("format",)]
 
@@ -91,13 +91,13 @@ class TestAlerts:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         for _ in range(4):
-            await transaction.commit(pool, [(TOPIC, message(tenant_id="t-2")) for _ in range(100)])
+            await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2")) for _ in range(100)])
         assert rows(edge_db, "select subject, seen_count from alerts") == [("t-1/f-1/b-1/d-1", 400)]
         many = [
             topics.telemetry(Place("t-1", "f", "b", f"d-{n}"), "temperature") for n in range(500)
         ]
         for _ in range(2):
-            await transaction.commit(pool, [(topic, message(tenant_id="t-2")) for topic in many])
+            await handlers.commit(pool, [(topic, message(tenant_id="t-2")) for topic in many])
         ((count, seen),) = rows(edge_db, "select count(*), sum(seen_count)::int from alerts")
         assert (count, seen) == (quarantine.MAX_SUBJECTS + 1, 1400)
 
@@ -109,14 +109,14 @@ class TestAlerts:
 
         monkeypatch.setattr(quarantine, "_limit_subjects", broken)
         with pytest.raises(psycopg.OperationalError):
-            await transaction.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
+            await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
 
     async def test_the_log_names_the_event_and_nothing_else_of_it(self, pool: db.Pool) -> None:
         written = io.StringIO()
         log.configure("info", written)
         event_id = ids.new()
-        await transaction.commit(pool, [(TOPIC, message(event_id, tenant_id="t-secret"))])
+        await handlers.commit(pool, [(TOPIC, message(event_id, tenant_id="t-secret"))])
         (line,) = [
             json.loads(text)
             for text in written.getvalue().splitlines()
@@ -142,11 +142,11 @@ class TestBounds:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         one = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-        await transaction.commit(pool, [(TOPIC, message())])  # t-1 is owed something
+        await handlers.commit(pool, [(TOPIC, message())])  # t-1 is owed something
         for n in range(30):
             ahead(edge_db, minutes=n)
             topic = (TOPIC, OTHER, "iot/odd")[n % 3]
-            await transaction.commit(pool, [(topic, bytes([n]) * 100_000)])
+            await handlers.commit(pool, [(topic, bytes([n]) * 100_000)])
         before = rows(edge_db, "select quarantine_id from quarantine order by last_received_at")
         await jobs.bound_quarantine(pool, one)
         after = rows(edge_db, "select quarantine_id from quarantine order by last_received_at")
@@ -162,12 +162,12 @@ class TestBounds:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         one = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
-        await transaction.commit(pool, [(TOPIC, b"old " * 100)])
+        await handlers.commit(pool, [(TOPIC, b"old " * 100)])
         with psycopg.connect(edge_db.admin_url) as owner:
             owner.execute("update quarantine set kind = 'not_recorded'")
         for n in range(15):
             ahead(edge_db, minutes=n)
-            await transaction.commit(pool, [(TOPIC, bytes([n]) * 100_000)])
+            await handlers.commit(pool, [(TOPIC, bytes([n]) * 100_000)])
         await jobs.bound_quarantine(pool, one)
         kinds = rows(edge_db, "select kind, count(*)::int from quarantine group by 1 order by 1")
         assert kinds == [("format", 10), ("not_recorded", 1)]
@@ -175,8 +175,8 @@ class TestBounds:
     async def test_the_cloud_hears_of_tenants_it_is_owed_for_and_of_no_other(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, message())])
-        await transaction.commit(
+        await handlers.commit(pool, [(TOPIC, message())])
+        await handlers.commit(
             pool, [(TOPIC, b"a"), (TOPIC, b"b"), (OTHER, b"c"), ("iot/odd", b"d")]
         )
         ahead(edge_db, days=91)
@@ -197,9 +197,9 @@ class TestBounds:
         assert owed == [("t-1", "2", True)]
 
     async def test_by_age_what_still_comes_stays(self, pool: db.Pool, edge_db: Database) -> None:
-        await transaction.commit(pool, [(TOPIC, b"once"), (TOPIC, b"again")])
+        await handlers.commit(pool, [(TOPIC, b"once"), (TOPIC, b"again")])
         ahead(edge_db, days=60)
-        await transaction.commit(pool, [(TOPIC, b"again")])
+        await handlers.commit(pool, [(TOPIC, b"again")])
         ahead(edge_db, days=91)
         await jobs.bound_quarantine(pool, settings(edge_db))
         assert rows(edge_db, "select raw, received_count from quarantine") == [(b"again", 2)]
@@ -208,7 +208,7 @@ class TestBounds:
     async def test_two_gateways_that_clean_up_count_each_message_once(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, b"%d" % n) for n in range(3_000)])
+        await handlers.commit(pool, [(TOPIC, b"%d" % n) for n in range(3_000)])
         ahead(edge_db, days=91)
         await asyncio.gather(*(jobs.bound_quarantine(pool, settings(edge_db)) for _ in range(3)))
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
@@ -243,7 +243,7 @@ async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
                 (ids.new(), f"a {role}", role, access.digest(key)),
             )
     server = http.HttpServer(title="test", version="0")
-    api.Api(pool, transaction.handle).add_to(server.app)
+    api.Api(pool, handlers.handle).add_to(server.app)
     transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
         yield Caller(client, {**keys, "stranger": "fiq_wrong"})
@@ -257,7 +257,7 @@ def read(answer: httpx2.Response, kind: Any) -> Any:
 
 class TestApi:
     async def test_pages_lead_through_all_rows_once(self, caller: Caller, pool: db.Pool) -> None:
-        await transaction.commit(pool, [(TOPIC, b"%d" % n) for n in range(25)])
+        await handlers.commit(pool, [(TOPIC, b"%d" % n) for n in range(25)])
         seen: list[UUID] = []
         before: dict[str, Any] = {}
         while True:
@@ -275,10 +275,10 @@ class TestApi:
     async def test_filters_and_counts(
         self, caller: Caller, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, b"nonsense"), (TOPIC, b"7"), (OTHER, b"nonsense")])
-        await transaction.commit(pool, [(TOPIC, message(tenant_id="t-2"))] * 2)
+        await handlers.commit(pool, [(TOPIC, b"nonsense"), (TOPIC, b"7"), (OTHER, b"nonsense")])
+        await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2"))] * 2)
         ahead(edge_db, hours=5)
-        await transaction.commit(pool, [("iot/odd", b"late")])
+        await handlers.commit(pool, [("iot/odd", b"late")])
 
         async def number(**query: Any) -> int:
             found = read(await caller.get("/api/v1/quarantine", **query), openapi.QuarantinePage)
@@ -299,7 +299,7 @@ class TestApi:
         assert counted["format", "topic is not in the topic map"] == (1, 1)
 
     async def test_one_message_with_its_bytes(self, caller: Caller, pool: db.Pool) -> None:
-        await transaction.commit(pool, [(TOPIC, b"\xff\x00nonsense")])
+        await handlers.commit(pool, [(TOPIC, b"\xff\x00nonsense")])
         (row,) = read(await caller.get("/api/v1/quarantine"), openapi.QuarantinePage).rows
         found = read(
             await caller.get(f"/api/v1/quarantine/{row.quarantine_id}"), openapi.QuarantinedMessage
@@ -312,10 +312,8 @@ class TestApi:
         self, caller: Caller, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as before_the_fix:
-            before_the_fix.delitem(transaction.HANDLERS, "telemetry.reading")
-            await transaction.commit(
-                pool, [(TOPIC, message()), (TOPIC, message()), (TOPIC, b"bad")]
-            )
+            before_the_fix.delitem(handlers.HANDLERS, "telemetry.reading")
+            await handlers.commit(pool, [(TOPIC, message()), (TOPIC, message()), (TOPIC, b"bad")])
         some = rows(edge_db, "select quarantine_id from quarantine where kind = 'not_recorded'")
         answer = await caller.post("/api/v1/quarantine/redrive", {"ids": [some[0][0]]})
         assert read(answer, openapi.QuarantineResult).accepted == 1
@@ -339,7 +337,7 @@ class TestApi:
     async def test_alerts_are_listed_and_closed(
         self, caller: Caller, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
+        await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
         (alert,) = read(await caller.get("/api/v1/alerts"), openapi.EdgeAlerts).alerts
         named = {"kind": alert.kind, "subject": alert.subject}
         assert read(await caller.post("/api/v1/alerts/close", named), openapi.AlertClosed).closed
@@ -354,7 +352,7 @@ class TestApi:
     async def test_losses_with_their_totals(
         self, caller: Caller, pool: db.Pool, edge_db: Database
     ) -> None:
-        await transaction.commit(pool, [(TOPIC, b"a"), (TOPIC, b"b"), ("iot/odd", b"c")])
+        await handlers.commit(pool, [(TOPIC, b"a"), (TOPIC, b"b"), ("iot/odd", b"c")])
         ahead(edge_db, days=91)
         await jobs.bound_quarantine(pool, settings(edge_db))
         found = read(await caller.get("/api/v1/losses"), openapi.Losses)
@@ -366,12 +364,12 @@ class TestApi:
 
     async def test_gaps_by_device(self, caller: Caller, pool: db.Pool) -> None:
         for seq in (1, 2, 5, 9):
-            await transaction.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
+            await handlers.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
         (device,) = read(await caller.get("/api/v1/devices/gaps"), openapi.AllGaps).devices
         assert (device.device_id, device.missing, device.highest_seq) == ("d-1", 5, 9)
         assert [(gap.first_missing, gap.last_missing) for gap in device.gaps] == [(3, 4), (6, 8)]
         for seq in (3, 4, 6, 7, 8):
-            await transaction.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
+            await handlers.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
         assert read(await caller.get("/api/v1/devices/gaps"), openapi.AllGaps).devices == []
 
     @pytest.mark.parametrize(
@@ -433,7 +431,7 @@ class TestApi:
 
 async def test_what_is_in_quarantine_shows_in_the_metrics(pool: db.Pool, edge_db: Database) -> None:
     sent = [(TOPIC, b"x" * 1000), (TOPIC, message(seq=1)), (TOPIC, message(seq=4))]
-    await transaction.commit(pool, sent)
+    await handlers.commit(pool, sent)
     made = jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active)
     schedule = {job.name: job for job in made}
     await schedule["ingress.quarantine"].do()

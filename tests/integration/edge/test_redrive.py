@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.edge.ingress import quarantine, transaction
+from farmiq.edge.ingress import handlers, quarantine
 from farmiq.edge.ingress.quarantine import Quarantine
 from farmiq.messages import topics
 from farmiq.messages.bus import BusEvent
@@ -41,22 +41,22 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 @contextmanager
 def nobody_records_readings() -> Iterator[None]:
     """As before a version that knows them."""
-    record = transaction.HANDLERS.pop("telemetry.reading")
+    record = handlers.HANDLERS.pop("telemetry.reading")
     try:
         yield
     finally:
-        transaction.HANDLERS["telemetry.reading"] = record
+        handlers.HANDLERS["telemetry.reading"] = record
 
 
 async def put_aside(pool: db.Pool, count: int) -> list[UUID]:
     events = [ids.new() for _ in range(count)]
     with nobody_records_readings():
-        await transaction.commit(pool, [(TOPIC, message(event)) for event in events])
+        await handlers.commit(pool, [(TOPIC, message(event)) for event in events])
     return events
 
 
 async def again(pool: db.Pool, chosen: Filter = ALL, **options: Any) -> Result:
-    by = Quarantine(transaction.handle, "test")
+    by = Quarantine(handlers.handle, "test")
     return await deadletters.redrive(pool, by, chosen, **{"limit": 10_000, **options})
 
 
@@ -77,7 +77,7 @@ async def test_what_is_right_now_is_stored_and_leaves(pool: db.Pool, edge_db: Da
 async def test_what_is_still_wrong_stays_with_the_reasons_of_today(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    await transaction.commit(pool, [(TOPIC, b"bad"), (TOPIC, b"bad")])
+    await handlers.commit(pool, [(TOPIC, b"bad"), (TOPIC, b"bad")])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update quarantine set reasons = array['of old'], gist = 'of old'")
     assert await again(pool) == Result(1, refused=1)
@@ -93,7 +93,7 @@ async def test_a_message_that_waited_for_days_is_not_taken_for_a_wrong_clock(
 ) -> None:
     long_ago = datetime.now(UTC) - timedelta(days=3)
     with nobody_records_readings():
-        await transaction.commit(pool, [(TOPIC, message(ts=long_ago.isoformat()))])
+        await handlers.commit(pool, [(TOPIC, message(ts=long_ago.isoformat()))])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update quarantine set first_received_at = %s", (long_ago,))
     assert (await again(pool)).accepted == 1
@@ -105,7 +105,7 @@ async def test_one_that_came_again_meanwhile_has_one_effect(
 ) -> None:
     (event,) = await put_aside(pool, 1)
     ((raw,),) = rows(edge_db, "select raw from quarantine")
-    await transaction.commit(pool, [(TOPIC, bytes(raw))])
+    await handlers.commit(pool, [(TOPIC, bytes(raw))])
     assert (await again(pool)).accepted == 1
     assert stored(edge_db) == {event}
     assert rows(edge_db, "select count(*) from sync_outbox") == [(1,)]
@@ -117,9 +117,7 @@ async def test_what_was_cut_short_or_clashes_is_left_and_said(
 ) -> None:
     event = ids.new()
     other = message(event, payload={"value": 9, "unit": "C"})
-    await transaction.commit(
-        pool, [(TOPIC, message(event)), (TOPIC, other), (TOPIC, b"x" * 300_000)]
-    )
+    await handlers.commit(pool, [(TOPIC, message(event)), (TOPIC, other), (TOPIC, b"x" * 300_000)])
     assert await again(pool, dry_run=True) == Result(2, 1, 1, dry_run=True)
     assert await again(pool) == Result(2, 1, 1)
     assert rows(edge_db, "select count(*) from quarantine") == [(2,)]
@@ -130,7 +128,7 @@ async def test_an_id_that_only_the_outbox_remembers_does_not_make_a_message_vani
 ) -> None:
     """Its content may be another one: it stays, as a conflict."""
     (event,) = await put_aside(pool, 1)
-    await transaction.commit(pool, [(TOPIC, message(event, payload={"value": 9, "unit": "C"}))])
+    await handlers.commit(pool, [(TOPIC, message(event, payload={"value": 9, "unit": "C"}))])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("delete from ingress_dedupe")
     assert await again(pool) == Result(1, refused=1)
@@ -143,14 +141,14 @@ async def test_one_whose_data_break_the_transaction_stays_and_the_rest_goes(
     pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = await put_aside(pool, 5)
-    (record,) = transaction.HANDLERS["telemetry.reading"]
+    (record,) = handlers.HANDLERS["telemetry.reading"]
 
     async def allergic(tx: db.Connection, arrivals: Any) -> list[BusEvent]:
         if any(arrival.event.event_id == events[2] for arrival in arrivals):
             await tx.execute("select 1/0")
         return await record(tx, arrivals)
 
-    monkeypatch.setitem(transaction.HANDLERS, "telemetry.reading", (allergic,))
+    monkeypatch.setitem(handlers.HANDLERS, "telemetry.reading", (allergic,))
     assert await again(pool) == Result(5, accepted=4, refused=1)
     assert stored(edge_db) == {*events} - {events[2]}
     ((kind, reason),) = rows(edge_db, "select kind, reasons[1] from quarantine")
@@ -181,7 +179,7 @@ async def test_many_at_once_and_the_gateway_beside_them_have_one_effect_each(
     async def taken(part: list[tuple[str, bytes]]) -> bool:
         """As the gateway does: again, as often as it takes."""
         try:
-            await transaction.commit(pool, part)
+            await handlers.commit(pool, part)
         except psycopg.errors.DeadlockDetected:
             return False
         return True
@@ -219,7 +217,7 @@ class TestCommand:
 
     async def test_look_mend_redrive_discard(self, pool: db.Pool, edge_db: Database) -> None:
         events = await put_aside(pool, 2)
-        await transaction.commit(pool, [(TOPIC, b"\x1b[31mbad")])
+        await handlers.commit(pool, [(TOPIC, b"\x1b[31mbad")])
         listed = self.run(edge_db, "ls", "--json")
         assert listed.returncode == 3
         found = json.loads(listed.stdout)

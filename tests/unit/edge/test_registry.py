@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from farmiq.edge import registry
-from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.arrival import Arrival, accept
 from farmiq.edge.registry import Entry
 from tests.unit.messages import samples
 from tests.unit.messages.examples import AT, PLACE
@@ -16,7 +15,7 @@ from tests.unit.messages.test_catalogue import encoded
 
 ENTRY = Entry(
     PLACE.tenant_id, PLACE.farm_id, PLACE.barn_id, PLACE.device_id, "station-1", 60,
-    wants_receipts=True, derive_intake=False, revoked=False,
+    wants_receipts=True, revoked=False,
 )  # fmt: skip
 
 

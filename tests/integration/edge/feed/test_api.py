@@ -15,7 +15,7 @@ import pytest
 
 from farmiq.edge.feed import store
 from farmiq.edge.feed.api import FeedIntakes, FeedLot
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import store as sync
 from farmiq.messages import bus
 from farmiq.messages.topics import Place
@@ -84,7 +84,7 @@ async def test_an_id_that_is_another_events_is_a_conflict(
     api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
 ) -> None:
     event_id = ids.new()
-    await transaction.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}, event_id=event_id)])
+    await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}, event_id=event_id)])
     for tenant in ("t-1", "t-2"):
         body = {**LOT, "tenant_id": tenant, "event_id": str(event_id)}
         assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 409
@@ -192,7 +192,7 @@ async def test_pages_follow_each_other_without_gap_or_overlap(
         said("feed.dispensed", {"quantity_kg": n}, ts=at - timedelta(seconds=n // 3))
         for n in range(25)
     ]
-    await transaction.commit(pool, messages)
+    await handlers.commit(pool, messages)
     found: list[dict[str, Any]] = []
     query: dict[str, str] | None = {"limit": "4"}
     while query:
@@ -217,7 +217,7 @@ async def test_filters_by_barn_device_lot_and_time(api: httpx2.AsyncClient, pool
     ):
         payload = {"quantity_kg": n, "feed_lot_id": lot}
         sent = said("feed.dispensed", payload, place=place, ts=at + timedelta(minutes=n))
-        await transaction.commit(pool, [sent])
+        await handlers.commit(pool, [sent])
     minute = (at + timedelta(minutes=1)).isoformat()
     for query, expected in (
         ({"barn": "b-001"}, {1, 2}),
@@ -270,7 +270,7 @@ async def test_a_table_without_rows_has_its_header(
 ) -> None:
     empty = await api.get(f"/api/v1/feed/{path}", params={"format": "csv"})
     await api.post("/api/v1/feed/lots", json=LOT)
-    await transaction.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
     full = (await api.get(f"/api/v1/feed/{path}")).json()[path][0]
     assert empty.text == ",".join(full) + "\r\n"
 
@@ -279,7 +279,7 @@ async def test_a_quantity_that_is_no_number_is_shown_as_none(
     api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
 ) -> None:
     """Such were derived before weights had a bound."""
-    await transaction.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
+    await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update feed_intakes set quantity_kg = 'Infinity'")
     page = await api.get("/api/v1/feed/intakes")
@@ -352,7 +352,7 @@ async def _talk(api: httpx2.AsyncClient, pool: db.Pool) -> str:
     await api.post("/api/v1/feed/lots", json={**body, "canary-field": "canary-value"})
     await api.get("/api/v1/feed/lots", params={"lot": "canary-lot"})
     payload = {"quantity_kg": 77125.25, "feed_lot_id": "canary-dispensed"}
-    await transaction.commit(pool, [said("feed.dispensed", payload)])
+    await handlers.commit(pool, [said("feed.dispensed", payload)])
     return event_id
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.edge.feed import derivation, settings, silo
 from farmiq.edge.feed.silo import Limits, Reading, State
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -67,7 +67,7 @@ def later(database: Database, seconds: float) -> None:
 
 async def arrive(pool: db.Pool, database: Database, messages: list[Message]) -> None:
     """At the time that the database's moved clock shows."""
-    await transaction.commit(pool, messages)
+    await handlers.commit(pool, messages)
     keys = [json.loads(raw)["event_id"] for _, raw in messages]
     with psycopg.connect(database.admin_url) as connection:
         connection.execute(
@@ -107,7 +107,7 @@ async def test_falls_of_weight_become_intakes_that_the_cloud_is_owed(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     assert (await derivation.derive(pool, settle_s=300)) == {"count": 0}  # it came just now
     later(edge_db, 301)
     await derivation.derive(pool, settle_s=300)
@@ -160,13 +160,13 @@ async def test_a_round_in_small_portions_is_the_same(
 ) -> None:
     monkeypatch.setattr(derivation, "MAX_READINGS", 7)
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     assert await derivation.derive(pool, settle_s=0) == {"count": 3}
     assert await derivation.derive(pool, settle_s=0) == {"count": 0}
 
 
 async def test_a_silo_that_is_not_asked_for_gives_none(pool: db.Pool, edge_db: Database) -> None:
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     await derivation.derive(pool, settle_s=0)
     await switch_on(edge_db, derive_intake=False)
     await derivation.derive(pool, settle_s=0)
@@ -182,7 +182,7 @@ async def test_a_silo_registered_for_it_is_derived_from_unless_its_settings_say_
             "where tenant_id = %s and device_id = %s",
             (BEGIN, SILO.tenant_id, SILO.device_id),
         )
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     later(edge_db, 301)
     await switch_on(edge_db, derive_intake=False)
     await derivation.derive(pool, settle_s=300)
@@ -200,7 +200,7 @@ async def test_suspect_clocks_and_unknown_units_are_left_out(
     odd = [weight(900 + n, 10.0, at=BEGIN - timedelta(days=30, minutes=n)) for n in range(5)]
     odd += [weight(950 + n, 10.0, at=BEGIN + timedelta(days=300, minutes=n)) for n in range(5)]
     odd += [weight(970 + n, 10.0, unit="%", at=BEGIN + timedelta(minutes=n)) for n in range(5)]
-    await transaction.commit(pool, [*odd, *a_morning()])
+    await handlers.commit(pool, [*odd, *a_morning()])
     await derivation.derive(pool, settle_s=0)
     assert len(intakes(edge_db)) == 3
     assert rows(edge_db, "select count(*) from telemetry_raw where clock_suspect") == [(10,)]
@@ -209,7 +209,7 @@ async def test_suspect_clocks_and_unknown_units_are_left_out(
 async def test_tonnes_are_weighed_as_kilograms(pool: db.Pool, edge_db: Database) -> None:
     await switch_on(edge_db)
     levels = [3.0] * 3 + [2.9] * 3
-    await transaction.commit(pool, [weight(n, level, unit="t") for n, level in enumerate(levels)])
+    await handlers.commit(pool, [weight(n, level, unit="t") for n, level in enumerate(levels)])
     await derivation.derive(pool, settle_s=0)
     assert [row[1] for row in intakes(edge_db)] == [100.0]
 
@@ -225,9 +225,9 @@ async def test_absurd_weights_take_no_part_and_are_said(
         weight(500 + n, value, unit=unit, at=BEGIN + timedelta(minutes=10, seconds=n + 1))
         for n, value in enumerate(absurd)
     ]
-    await transaction.commit(pool, odd)
+    await handlers.commit(pool, odd)
     assert await derivation.derive(pool, settle_s=0) == {"count": 0}
-    await transaction.commit(pool, [*a_morning()[11:], weight(700, 0.0, at=BEGIN)])
+    await handlers.commit(pool, [*a_morning()[11:], weight(700, 0.0, at=BEGIN)])
     await derivation.derive(pool, settle_s=0)
     assert sum(row[1] for row in intakes(edge_db)) == pytest.approx(TOTAL_KG, abs=10)
     assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
@@ -250,7 +250,7 @@ async def test_a_silo_that_cannot_be_derived_from_leaves_the_others_alone(
             "insert into silo_states (tenant_id, device_id, state) values (%s, %s, '[]')",
             (OTHER.tenant_id, OTHER.device_id),
         )
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     assert await derivation.derive(pool, settle_s=0) == {"count": 3}
     ((kind, subject, message),) = rows(edge_db, "select kind, subject, message from alerts")
     assert (kind, subject) == ("feed.derivation_failed", "t-001/d-010")
@@ -262,7 +262,7 @@ async def test_a_device_that_dispenses_itself_is_not_counted_twice(
 ) -> None:
     await switch_on(edge_db)
     told = said("feed.dispensed", {"quantity_kg": 60}, place=SILO, ts=BEGIN + timedelta(minutes=19))
-    await transaction.commit(pool, [*a_morning(), told])
+    await handlers.commit(pool, [*a_morning(), told])
     await derivation.derive(pool, settle_s=0)
     assert rows(edge_db, "select quantity_kg from feed_intakes") == [(60.0,)]
     assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
@@ -275,7 +275,7 @@ async def test_a_first_word_tells_of_the_falls_before_it(pool: db.Pool, edge_db:
     """A feeder that tells at the end of its round."""
     await switch_on(edge_db)
     told = said("feed.dispensed", {"quantity_kg": 200}, place=SILO, ts=BEGIN + timedelta(hours=2))
-    await transaction.commit(pool, [*a_morning(), told])
+    await handlers.commit(pool, [*a_morning(), told])
     await derivation.derive(pool, settle_s=0)
     assert rows(edge_db, "select quantity_kg from feed_intakes") == [(200.0,)]
 
@@ -284,7 +284,7 @@ async def test_a_device_that_tells_seldom_is_derived_from_when_it_is_switched_on
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db, since=BEGIN - timedelta(days=10))
-    await transaction.commit(
+    await handlers.commit(
         pool, [said("feed.dispensed", {"quantity_kg": 200}, place=SILO), *a_morning()]
     )
     with psycopg.connect(edge_db.admin_url) as owner:
@@ -301,10 +301,10 @@ async def test_a_first_word_that_comes_too_late_is_said_to_be_counted_twice_once
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     await derivation.derive(pool, settle_s=0)
     told = said("feed.dispensed", {"quantity_kg": 200}, place=SILO, ts=BEGIN + timedelta(hours=2))
-    await transaction.commit(pool, [told])
+    await handlers.commit(pool, [told])
     for _ in range(2):
         await derivation.derive(pool, settle_s=0)
     ((kind, seen, message),) = rows(edge_db, "select kind, seen_count, message from alerts")
@@ -317,7 +317,7 @@ async def test_another_device_that_dispenses_does_not_matter(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db)
-    await transaction.commit(
+    await handlers.commit(
         pool, [*a_morning(), said("feed.dispensed", {"quantity_kg": 60}, ts=BEGIN, place=OTHER)]
     )
     await derivation.derive(pool, settle_s=0)
@@ -326,7 +326,7 @@ async def test_another_device_that_dispenses_does_not_matter(
 
 async def test_two_at_once_do_not_double(pool: db.Pool, edge_db: Database) -> None:
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     await asyncio.gather(*(derivation.derive(pool, settle_s=0) for _ in range(4)))
     assert len(intakes(edge_db)) == 3
     assert rows(
@@ -337,7 +337,7 @@ async def test_two_at_once_do_not_double(pool: db.Pool, edge_db: Database) -> No
 async def test_a_state_that_was_lost_doubles_nothing(pool: db.Pool, edge_db: Database) -> None:
     """The ids come from the readings: the same again is known."""
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     await derivation.derive(pool, settle_s=0)
     before = intakes(edge_db)
     with psycopg.connect(edge_db.admin_url) as connection:
@@ -366,7 +366,7 @@ async def test_death_in_the_derivation_doubles_and_loses_nothing(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await switch_on(edge_db)
-    await transaction.commit(pool, a_morning())
+    await handlers.commit(pool, a_morning())
     for portion in (1, 2, 3, 1, 4, 1):
         died = subprocess.run(  # noqa: ASYNC221 - nothing else is to happen meanwhile
             [sys.executable, "-c", _PROGRAM, edge_db.url, f"feed.in_derivation:{portion}"],
@@ -449,7 +449,7 @@ class TestCommand:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         await switch_on(edge_db)
-        await transaction.commit(pool, a_morning())
+        await handlers.commit(pool, a_morning())
         await derivation.derive(pool, settle_s=0)
         with pytest.raises(ValueError, match="would count them twice"):
             await switch_on(edge_db, since=BEGIN + timedelta(minutes=5))

@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import store
 from farmiq.edge.sync import store as sync
 from farmiq.messages import bus
@@ -52,8 +52,8 @@ async def test_a_dispensing_reaches_the_cloud_exactly_as_documented(
         event_id=UUID(documented["event_id"]),
         ts=datetime.fromisoformat(documented["occurred_at"]),
     )
-    await transaction.commit(pool, [message, message])
-    await transaction.commit(pool, [message])
+    await handlers.commit(pool, [message, message])
+    await handlers.commit(pool, [message])
     # The example's time is long past: the edge adds that the device's clock is suspect.
     expected = {**documented, "trace_id": "trace-1", "clock_suspect": True}
     assert await delivered(pool) == [expected]
@@ -71,13 +71,11 @@ async def test_an_import_has_an_effect_per_row_and_none_when_it_comes_again(
 ) -> None:
     at = datetime.now(UTC)
     message = said("feed.imported", ROWS, ts=at)
-    await transaction.commit(pool, [message, message])
+    await handlers.commit(pool, [message, message])
     with psycopg.connect(edge_db.admin_url) as connection:
         connection.execute("delete from ingress_dedupe")  # as after three days
-    await transaction.commit(pool, [message])
-    await transaction.commit(
-        pool, [said("feed.imported", ROWS, ts=at)]
-    )  # the same rows, another id
+    await handlers.commit(pool, [message])
+    await handlers.commit(pool, [said("feed.imported", ROWS, ts=at)])  # the same rows, another id
     assert rows(
         edge_db, "select source, sum(quantity_kg), count(*) from feed_intakes group by 1"
     ) == [("IMPORT", 27.5, 3)]
@@ -93,9 +91,7 @@ async def test_the_same_rows_at_another_time_count_and_a_person_is_told(
 ) -> None:
     now = datetime.now(UTC)
     for hours in (5, 3):
-        await transaction.commit(
-            pool, [said("feed.imported", ROWS, ts=now - timedelta(hours=hours))]
-        )
+        await handlers.commit(pool, [said("feed.imported", ROWS, ts=now - timedelta(hours=hours))])
     assert rows(edge_db, "select count(*) from feed_intakes") == [(6,)]
     assert rows(edge_db, "select kind, subject, seen_count from alerts") == [
         ("feed.import_repeated", "t-1/d-1", 3)
@@ -106,9 +102,7 @@ async def test_two_tenants_may_give_two_imports_one_id(pool: db.Pool, edge_db: D
     event_id = ids.new()
     for tenant in ("t-1", "t-2"):
         place = Place(tenant, "f-1", "b-1", "d-1")
-        await transaction.commit(
-            pool, [said("feed.imported", ROWS, place=place, event_id=event_id)]
-        )
+        await handlers.commit(pool, [said("feed.imported", ROWS, place=place, event_id=event_id)])
     counted = rows(edge_db, "select tenant_id, count(*) from sync_outbox group by 1 order by 1")
     assert counted == [("t-1", 3), ("t-2", 3)]
 
@@ -117,7 +111,7 @@ async def test_a_barn_record_is_kept_and_told_as_it_came(pool: db.Pool, edge_db:
     dead = samples.BY_DEVICES["barn.record.created"]
     note = {**dead, "record_id": "r-2", "record_type": "note", "value": "quiet", "unit": None}
     messages = [said("barn.record.created", each) for each in (dead, note)]
-    await transaction.commit(pool, [*messages, *messages])
+    await handlers.commit(pool, [*messages, *messages])
     found = rows(
         edge_db,
         "select record_id, record_type, value_number, value_text, unit, recorded_by_ref "
@@ -137,7 +131,7 @@ async def test_a_barn_record_is_kept_and_told_as_it_came(pool: db.Pool, edge_db:
 async def test_the_weight_of_a_silo_is_telemetry(pool: db.Pool, edge_db: Database) -> None:
     topic, raw = said("telemetry.reading", {"value": 4200.5, "unit": "kg"})
     topic = "iot/telemetry/t-1/f-1/b-1/d-1/silo.weight"
-    await transaction.commit(pool, [(topic, raw)])
+    await handlers.commit(pool, [(topic, raw)])
     assert rows(edge_db, "select metric_type, metric_value from telemetry_raw") == [
         ("silo.weight", 4200.5)
     ]
@@ -160,7 +154,7 @@ async def test_any_order_repetition_and_split_give_the_same_tables(
         rng.shuffle(sent)
         while sent:
             size = rng.randint(1, 12)
-            await transaction.commit(pool, sent[:size])
+            await handlers.commit(pool, sent[:size])
             sent = sent[size:]
         found = rows(
             edge_db,
@@ -193,7 +187,7 @@ async def test_any_order_repetition_and_split_give_the_same_tables(
 async def test_more_than_a_million_tonnes_is_quarantined(
     pool: db.Pool, edge_db: Database, event_type: str, payload: dict[str, Any]
 ) -> None:
-    await transaction.commit(pool, [said(event_type, payload)])
+    await handlers.commit(pool, [said(event_type, payload)])
     ((reasons,),) = rows(edge_db, "select reasons::text from quarantine")
     assert "<= 1000000000" in reasons
     assert "quantity_kg" in reasons

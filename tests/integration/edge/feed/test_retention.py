@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from farmiq.edge.feed import service
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import rows, said
@@ -24,7 +24,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     schedule = {job.name: job for job in service._jobs(own, pool)}
     assert schedule["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
-    await transaction.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
+    await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
     with psycopg.connect(edge_db.admin_url) as owner:
         # One intake and the lot are delivered, the other intake is owed still.
         owed = owner.execute(

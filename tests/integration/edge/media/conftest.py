@@ -17,7 +17,7 @@ from PIL import Image
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.devices.registration import Credentials
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.media.api import Api
 from farmiq.edge.media.checker import ImageChecker
 from farmiq.messages import topics
@@ -176,7 +176,7 @@ class Edge:
         **more: Any,
     ) -> Any:
         message = announcement(media_id, session_id=session_id, place=place or self.place, **more)
-        return await transaction.commit(self.pool, [message])
+        return await handlers.commit(self.pool, [message])
 
     async def store(self, data: bytes, **over: Any) -> UUID:
         """Uploaded, announced and found."""

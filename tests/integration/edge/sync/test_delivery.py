@@ -11,7 +11,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import store
-from farmiq.edge.sync.store import NextAttempt
+from farmiq.edge.sync.rules import Failure
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
@@ -442,9 +442,7 @@ async def test_leases_and_retries_end_by_the_clock_that_tests_move(
     (again,) = await claim()
     assert again.reclaimed
     async with db.transaction(pool) as tx:
-        await store.retry(
-            tx, {again: NextAttempt(1, 7_200)}, claimed_by="one", code="x", message="x"
-        )
+        await store.settle_failed(tx, {again: Failure(1, "x", "x", 7_200)}, claimed_by="one")
     move(-27)
     assert await claim() == []
     move(-25)

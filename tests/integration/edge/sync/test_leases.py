@@ -10,6 +10,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import jobs, store
+from farmiq.edge.sync.rules import Failure
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
@@ -82,12 +83,9 @@ async def test_a_lease_that_ends_during_a_slow_send_leaves_the_zombie_nothing(
     async with db.transaction(pool) as tx:
         assert await store.renew(tx, of_a, claimed_by="a", lease_s=LEASE_S) == 0
         assert await store.acked(tx, sending, claimed_by="a") == 0
-        again = {sending[0]: store.NextAttempt(1, 0)}
-        assert await store.retry(tx, again, claimed_by="a", code="x", message="x") == 0
-        assert (
-            await store.dead_letter(tx, {sending[0]: "x"}, claimed_by="a", reason="x", code="x")
-            == 0
-        )
+        for reason in (None, "x"):
+            failure = {sending[0]: Failure(1, "x", "x", 0, reason)}
+            assert await store.settle_failed(tx, failure, claimed_by="a") == []
     assert rows(edge_db, "select status, claimed_by from sync_outbox") == [("claimed", "b")]
     async with db.transaction(pool) as tx:
         assert await store.acked(tx, [of_b], claimed_by="b") == 1

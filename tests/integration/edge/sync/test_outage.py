@@ -17,6 +17,7 @@ from tests.integration.edge.sync.owed import (
     BORN,
     accept,
     event,
+    force,
     forwarder,
     make_due,
     move_clock,
@@ -151,6 +152,28 @@ async def test_events_of_the_last_pause_pass_the_backlog_with_the_new_ones(
         while await it.forward_once():
             pass
     assert len(set(weather.came)) == len(weather.came) == 3 * rules.BACKLOG_ROWS + 4
+
+
+async def test_event_written_while_a_drain_begins_passes_the_backlog(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    """Its transaction read the priority of new events before the drain set it (D-340)."""
+    owe_many(edge_db, 3 * rules.BACKLOG_ROWS)
+    weather = Weather()
+    weather.up = True
+    async with forwarder(settings, pool, weather) as it:
+        await it.forward_once()
+        ago = (datetime.now(UTC) - BORN) / timedelta(minutes=1)
+        late, live = await owe(pool, event(minutes=ago - 0.02), event(minutes=ago - 0.01))
+        force(edge_db, "update sync_outbox set priority = 0 where id = %s", [late])
+        await it.forward_once()
+        seen = len(weather.came)
+        await it.forward_once()
+        assert weather.came[seen] == str(late)
+        assert str(live) in weather.came
+        while await it.forward_once():
+            pass
+    assert len(set(weather.came)) == len(weather.came) == 3 * rules.BACKLOG_ROWS + 2
 
 
 async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_aside(

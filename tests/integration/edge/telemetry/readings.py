@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 
-from farmiq.edge.ingress import transaction
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.arrival import accept
+from farmiq.edge.ingress import handlers as ingress
 from farmiq.edge.telemetry import handlers
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -56,10 +56,10 @@ class Reading:
 
 async def keep(pool: db.Pool, readings: Iterable[Reading]) -> None:
     """As the gateway does it once a device is let in: here devices move about as tests like."""
-    arrivals, refused = transaction.parse([each.message for each in readings])
+    arrivals, refused = ingress.parse([each.message for each in readings])
     assert refused == []
     async with db.transaction(pool) as tx:
-        outcome = await transaction.apply_events(tx, arrivals, check_outbox=True)
+        outcome = await ingress.apply_events(tx, arrivals, check_outbox=True)
     assert outcome.rejected == ()
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers as ingress
 from farmiq.edge.telemetry import api, handlers, jobs, rollup_store, rollups, store
 from farmiq.edge.telemetry.rollups import recompute_batch
 from farmiq.plumbing import db
@@ -486,7 +486,7 @@ class TestSyncAsAggregates:
         await rollups.initialize(pool, timezone="UTC", retention_days=90)
         late = Reading(datetime.now(UTC) - timedelta(days=40), 1.0)
         async with db.transaction(pool) as tx:
-            arrivals, _ = transaction.parse([late.message])
+            arrivals, _ = ingress.parse([late.message])
             assert await handlers.record(tx, arrivals) == []
             closing = asyncio.create_task(
                 jobs.purge_expired(pool, raw_days=20, agg_days=365, timezone="UTC")
@@ -562,7 +562,7 @@ async def test_rows_made_at_the_edge_have_ids_of_version_7(
     """Readings and most of the outbox have the ids of their devices."""
     execute(edge_db, "insert into metric_settings values ('temperature', 'agg', '1m')")
     await keep(pool, [Reading(datetime.now(UTC) - timedelta(minutes=5), 20.0)])
-    await transaction.commit(pool, [("iot/telemetry/t-1/f-1/b-1/d-1/temperature", b"{")])
+    await ingress.commit(pool, [("iot/telemetry/t-1/f-1/b-1/d-1/temperature", b"{")])
     await recompute_all(pool)
     for column in ("telemetry_agg.id", "sync_outbox.id", "quarantine.quarantine_id"):
         table, _, name = column.partition(".")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from farmiq.cli import app
 from farmiq.edge import access
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.weighvision import jobs
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http, ids
@@ -60,7 +60,7 @@ async def test_a_session_in_full(
 ) -> None:
     one = Weighing()
     image, waited_for = upload(stations, one), ids.new()
-    await transaction.commit(
+    await handlers.commit(
         pool,
         [
             one.created(initial_weight_kg=80),
@@ -90,10 +90,10 @@ async def test_sessions_are_listed_by_state_station_and_page(
     whole, lacking, given_up = Weighing(), Weighing(), Weighing()
     beside = Weighing(place=NEIGHBOUR)
     image = upload(stations, whole)
-    await transaction.commit(
+    await handlers.commit(
         pool, [whole.created(), whole.weight(), whole.captured(image), whole.finalized()]
     )
-    await transaction.commit(
+    await handlers.commit(
         pool, [lacking.created(), lacking.weight(), given_up.cancelled(), beside.cancelled()]
     )
     ahead(stations, minutes=11)
@@ -123,7 +123,7 @@ async def test_a_day_is_the_farms_own(
 ) -> None:
     """23:30 of the 14th in UTC is 06:30 of the 15th in Bangkok."""
     one = Weighing(at=datetime(2026, 11, 14, 23, 30, tzinfo=UTC))
-    await transaction.commit(pool, [one.created()])
+    await handlers.commit(pool, [one.created()])
 
     async def on(day: str) -> int:
         return len((await api.get(PATH, params={"day": day})).json()["sessions"])
@@ -135,7 +135,7 @@ async def test_a_day_is_the_farms_own(
 
 
 async def test_as_csv(pool: db.Pool, api: httpx2.AsyncClient) -> None:
-    await transaction.commit(pool, [Weighing().weight(80.5), Weighing().weight(81)])
+    await handlers.commit(pool, [Weighing().weight(80.5), Weighing().weight(81)])
     answer = await api.get(PATH, params={"format": "csv", "limit": "1"})
     head, *lines = answer.text.splitlines()
     assert head.startswith("session_id,tenant_id,farm_id")
@@ -171,7 +171,7 @@ async def test_strangers_and_ids_that_are_nobodys(api: httpx2.AsyncClient) -> No
 async def test_on_the_command_line(pool: db.Pool, stations: Database) -> None:
     assert "nothing" in farmiq("weighings", "ls").stdout
     one = Weighing()
-    await transaction.commit(pool, [one.created(), one.weight(80.5)])
+    await handlers.commit(pool, [one.created(), one.weight(80.5)])
     assert farmiq("weighings", "ls").exit_code == 0
     ahead(stations, minutes=11)
     await jobs.flag_incomplete(pool, patience_s=600)

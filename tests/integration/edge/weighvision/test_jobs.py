@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from farmiq.edge import alerts
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.weighvision import jobs, service
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
@@ -35,7 +35,7 @@ async def test_ten_minutes_without_an_image_and_a_second_more(
 ) -> None:
     """In one transaction, in which the clock stands still."""
     one = Weighing()
-    await transaction.commit(pool, [one.created(), one.weight(), one.finalized()])
+    await handlers.commit(pool, [one.created(), one.weight(), one.finalized()])
     async with db.transaction(pool) as tx:
         await tx.execute(
             "update weight_sessions set received_at = fn_now() - %s, heard_at = fn_now() - %s",
@@ -54,9 +54,7 @@ async def test_it_clears_by_itself_when_the_image_is_stored(
 ) -> None:
     one = Weighing()
     image = ids.new()
-    await transaction.commit(
-        pool, [one.created(), one.weight(), one.captured(image), one.finalized()]
-    )
+    await handlers.commit(pool, [one.created(), one.weight(), one.captured(image), one.finalized()])
     ahead(stations, minutes=11)
     assert await look(pool) == {"flagged": 1, "cleared": 0}
     assert await look(pool) == {"flagged": 0, "cleared": 0}
@@ -76,7 +74,7 @@ async def test_each_part_that_arrives_takes_its_name_off(pool: db.Pool, stations
     created, captured, weight, end = (
         one.created(), one.captured(image), one.weight(), one.finalized(),
     )  # fmt: skip
-    await transaction.commit(pool, [captured])
+    await handlers.commit(pool, [captured])
     await look(pool)
     assert rows(stations, FLAG) == [(False, None, False)]
     for minutes, message, reason in (
@@ -86,7 +84,7 @@ async def test_each_part_that_arrives_takes_its_name_off(pool: db.Pool, stations
         (44, created, None),
     ):
         if message:
-            await transaction.commit(pool, [message])
+            await handlers.commit(pool, [message])
             await look(pool)
         ahead(stations, minutes=minutes)
         await look(pool)
@@ -98,7 +96,7 @@ async def test_each_part_that_arrives_takes_its_name_off(pool: db.Pool, stations
 async def test_fewer_images_than_the_station_counted(pool: db.Pool, stations: Database) -> None:
     one = Weighing()
     first, second = upload(stations, one), ids.new()
-    await transaction.commit(
+    await handlers.commit(
         pool,
         [one.created(), one.weight(), one.captured(first), one.finalized(2)],
     )
@@ -108,7 +106,7 @@ async def test_fewer_images_than_the_station_counted(pool: db.Pool, stations: Da
     upload(stations, one, media_id=second)
     await look(pool)
     assert rows(stations, FLAG) == [(True, "images: 1 of 2", True)]  # not announced yet
-    await transaction.commit(pool, [one.captured(second)])
+    await handlers.commit(pool, [one.captured(second)])
     await look(pool)
     assert rows(stations, FLAG) == [(False, None, False)]
 
@@ -122,19 +120,19 @@ async def test_an_image_of_another_device_or_session_is_not_bound(
     elsewhere = upload(stations, other)
     messages = [one.created(), one.weight(), one.finalized(3)]
     messages += [one.captured(image) for image in (foreign, elsewhere)]
-    await transaction.commit(pool, messages)
+    await handlers.commit(pool, messages)
     ahead(stations, minutes=11)
     await look(pool)
     assert rows(stations, FLAG) == [(True, "image (announced, not uploaded)", True)]
     # One that was uploaded for no session is bound by the topic that announces it.
-    await transaction.commit(pool, [one.captured(upload(stations, one, session_id=None))])
+    await handlers.commit(pool, [one.captured(upload(stations, one, session_id=None))])
     ahead(stations, minutes=22)
     await look(pool)
     assert rows(stations, FLAG) == [(True, "images: 1 of 3", True)]
 
 
 async def test_a_cancelled_session_lacks_nothing(pool: db.Pool, stations: Database) -> None:
-    await transaction.commit(pool, [Weighing().cancelled()])
+    await handlers.commit(pool, [Weighing().cancelled()])
     ahead(stations, minutes=11)
     assert await look(pool) == {"flagged": 0, "cleared": 0}
     assert rows(stations, "select is_settled from weight_sessions") == [(True,)]
@@ -144,7 +142,7 @@ async def test_many_are_looked_at_in_portions_and_only_once_a_round(
     pool: db.Pool, stations: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "PORTION", 7)
-    await transaction.commit(pool, [Weighing().created() for _ in range(50)])
+    await handlers.commit(pool, [Weighing().created() for _ in range(50)])
     assert await look(pool) == {"flagged": 0, "cleared": 0}
     ahead(stations, minutes=11)
     assert await look(pool) == {"flagged": 50, "cleared": 0}
@@ -156,20 +154,20 @@ async def test_sessions_of_one_station_share_an_alert_that_closes_with_the_last(
     pool: db.Pool, stations: Database
 ) -> None:
     sessions = [Weighing(), Weighing(), Weighing(place=NEIGHBOUR)]
-    await transaction.commit(
+    await handlers.commit(
         pool, [message for one in sessions for message in (one.created(), one.weight())]
     )
     ahead(stations, minutes=11)
     await look(pool)
     counted = "select subject, seen_count from alerts where closed_at is null order by 1"
     assert rows(stations, counted) == [("t-1/f-1/b-1/st-1", 2), ("t-1/f-1/b-1/st-2", 1)]
-    await transaction.commit(pool, [sessions[0].cancelled()])
+    await handlers.commit(pool, [sessions[0].cancelled()])
     await look(pool)
     ((message,),) = rows(
         stations, "select message from alerts where subject like '%%st-1' and closed_at is null"
     )
     assert message.startswith("a weigh session of station st-1")
-    await transaction.commit(pool, [sessions[1].cancelled()])
+    await handlers.commit(pool, [sessions[1].cancelled()])
     await look(pool)
     assert rows(stations, counted) == [("t-1/f-1/b-1/st-2", 1)]
 
@@ -178,14 +176,14 @@ async def test_an_incomplete_alert_that_a_person_closed_opens_again_only_for_a_n
     pool: db.Pool, stations: Database
 ) -> None:
     opened = "select seen_count from alerts where closed_at is null"
-    await transaction.commit(pool, [Weighing().created()])
+    await handlers.commit(pool, [Weighing().created()])
     ahead(stations, minutes=11)
     await look(pool)
     async with db.transaction(pool) as tx:
         await alerts.close_chosen(tx, alerts.Filter(jobs.INCOMPLETE, exact=True), by="Ann")
     await jobs.count(pool)
     assert rows(stations, opened) == []
-    await transaction.commit(pool, [Weighing().created()])
+    await handlers.commit(pool, [Weighing().created()])
     ahead(stations, minutes=22)
     await look(pool)
     assert rows(stations, opened) == [(1,)]
@@ -194,7 +192,7 @@ async def test_an_incomplete_alert_that_a_person_closed_opens_again_only_for_a_n
 async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_one(
     pool: db.Pool, stations: Database
 ) -> None:
-    await transaction.commit(pool, [Weighing().created() for _ in range(3)])
+    await handlers.commit(pool, [Weighing().created() for _ in range(3)])
     ahead(stations, minutes=11)
     await look(pool)
     with psycopg.connect(stations.admin_url) as owner:
@@ -216,7 +214,7 @@ async def test_images_that_wait_for_their_session_are_counted(
     upload(stations, one)
     await jobs.count(pool)
     assert jobs.UNBOUND._value.get() == 1
-    await transaction.commit(pool, [one.created()])
+    await handlers.commit(pool, [one.created()])
     await jobs.count(pool)
     assert jobs.UNBOUND._value.get() == 0
 
@@ -231,8 +229,8 @@ async def test_retention_takes_what_ended_and_the_cloud_has(
     gone, owed, still_open, unsynced = (Weighing() for _ in range(4))
     upload(stations, unsynced)
     for each in (gone, unsynced):
-        await transaction.commit(pool, [each.created(), each.finalized()])
-    await transaction.commit(pool, [owed.finalized(), still_open.created()])
+        await handlers.commit(pool, [each.created(), each.finalized()])
+    await handlers.commit(pool, [owed.finalized(), still_open.created()])
     with psycopg.connect(stations.admin_url) as owner:
         owner.execute("alter table sync_outbox disable trigger user")
         owner.execute(

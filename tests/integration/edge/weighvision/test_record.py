@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.edge.ingress.quarantine import Quarantine
 from farmiq.messages import bus
 from farmiq.messages import weighvision as words
@@ -50,7 +50,7 @@ async def test_a_weighing_is_one_session(pool: db.Pool, stations: Database) -> N
         one.weight(81.0),
         one.finalized(1, final_weight_kg=81.0),
     ]
-    outcome = await transaction.commit(pool, messages)
+    outcome = await handlers.commit(pool, messages)
     assert (outcome.new_count, outcome.rejected) == (5, ())
     assert rows(
         stations,
@@ -79,7 +79,7 @@ async def test_a_weighing_is_one_session(pool: db.Pool, stations: Database) -> N
 async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Database) -> None:
     """001, C-96, C-109: every key of the device, and what the edge adds; farm, barn, session."""
     one = Weighing()
-    await transaction.commit(
+    await handlers.commit(
         pool,
         [
             one.created(initial_weight_kg=120.5, probe="left"),
@@ -120,7 +120,7 @@ async def test_the_bus_would_take_every_event_that_is_owed(
     pool: db.Pool, stations: Database
 ) -> None:
     one, two = Weighing(), Weighing()
-    await transaction.commit(
+    await handlers.commit(
         pool,
         [one.finalized(0), one.created(), one.captured(ids.new()), two.cancelled(), two.weight()],
     )
@@ -142,10 +142,10 @@ async def test_weights_that_the_device_did_not_name_are_its_weighings(
     """C-29: a finalized that goes out before its weights keeps null; a later one has them."""
     early, late = Weighing(), Weighing()
     created, weight, end = early.created(), early.weight(80.5), early.finalized()
-    await transaction.commit(pool, [end])
-    await transaction.commit(pool, [created, weight])
-    await transaction.commit(pool, [late.created(), late.weight(70.0), late.weight(71.0)])
-    await transaction.commit(pool, [late.finalized()])
+    await handlers.commit(pool, [end])
+    await handlers.commit(pool, [created, weight])
+    await handlers.commit(pool, [late.created(), late.weight(70.0), late.weight(71.0)])
+    await handlers.commit(pool, [late.finalized()])
     owed = {
         (session_id, kind): payload.get("final_weight_kg", payload.get("initial_weight_kg"))
         for session_id, kind, payload in rows(
@@ -171,9 +171,9 @@ async def test_every_event_three_times_is_the_same_session(
         return [by.created(), by.weight(), by.captured(UUID(int=5)), by.weight(90), by.finalized()]
 
     once, thrice = told(one), told(two)
-    await transaction.commit(pool, once)
+    await handlers.commit(pool, once)
     for _ in range(3):
-        await transaction.commit(pool, thrice)
+        await handlers.commit(pool, thrice)
     assert state(stations, one) == state(stations, two)
     counts = "select count(*) from weight_session_events group by session_id"
     assert rows(stations, counts) == [(5,), (5,)]
@@ -200,7 +200,7 @@ async def test_any_order_repetition_and_split_gives_the_same_session(
     )
     cuts = sorted(data.draw(st.sets(st.integers(1, len(mixed) - 1), max_size=4)))
     for begin, end in zip([0, *cuts], [*cuts, len(mixed)], strict=True):
-        await transaction.commit(pool, mixed[begin:end])
+        await handlers.commit(pool, mixed[begin:end])
     status, batch_id, _, _, initial, final, count, reason = state(stations, one)
     assert (status, batch_id, initial, final, count, reason) == (
         "finalized", "lot-7", 79.0, 80.5, 1, None,
@@ -221,9 +221,9 @@ async def test_any_event_makes_the_session_and_a_late_created_undoes_nothing(
         "finalized": one.finalized,
         "cancelled": one.cancelled,
     }[kind]()
-    await transaction.commit(pool, [first])
+    await handlers.commit(pool, [first])
     before = state(stations, one)
-    await transaction.commit(pool, [created])
+    await handlers.commit(pool, [created])
     after = state(stations, one)
     assert before[0] == after[0] == (kind if kind in ("finalized", "cancelled") else "created")
     assert (before[1], after[1]) == (None, "lot-7")
@@ -235,8 +235,8 @@ async def test_finalized_twice_under_two_ids_the_earlier_counts_and_both_are_tol
 ) -> None:
     one = Weighing()
     first, again = one.finalized(1), one.finalized(9)
-    await transaction.commit(pool, [again])
-    await transaction.commit(pool, [first, first])
+    await handlers.commit(pool, [again])
+    await handlers.commit(pool, [first, first])
     assert state(stations, one)[6] == 1
     assert rows(stations, "select count(*) from sync_outbox") == [(2,)]
 
@@ -246,7 +246,7 @@ async def test_an_image_outside_of_a_session_is_owed_and_makes_none(
     pool: db.Pool, stations: Database
 ) -> None:
     message = said_as_event(words.IMAGE_CAPTURED, {"media_id": str(ids.new())}, place=PLACE)
-    outcome = await transaction.commit(pool, [message])
+    outcome = await handlers.commit(pool, [message])
     assert outcome.rejected == ()
     assert rows(stations, "select count(*) from weight_sessions") == [(0,)]
     assert rows(stations, "select event_type, session_id from sync_outbox") == [
@@ -264,7 +264,7 @@ async def test_nobody_speaks_on_somebody_elses_session(
     theirs = Weighing(place=other, session_id=mine.session_id)
     right, wrong = [mine.created(), mine.weight(80.0)], [theirs.weight(999.0), theirs.finalized()]
     for batch in [[*right, *wrong]] if together else [right, wrong]:
-        outcome = await transaction.commit(pool, batch)
+        outcome = await handlers.commit(pool, batch)
     assert len(outcome.rejected) == 2
     assert state(stations, mine)[0] == "created"
     assert rows(stations, "select count(*) from weight_session_events") == [(2,)]
@@ -289,9 +289,9 @@ async def test_what_was_refused_is_new_when_it_is_redriven(
     """It is refused again, not taken for a repeat; with the other session gone it is taken."""
     mine = Weighing()
     theirs = Weighing(place=NEIGHBOUR, session_id=mine.session_id)
-    await transaction.commit(pool, [mine.created()])
-    await transaction.commit(pool, [theirs.weight()])
-    by = Quarantine(transaction.handle, "tester")
+    await handlers.commit(pool, [mine.created()])
+    await handlers.commit(pool, [theirs.weight()])
+    by = Quarantine(handlers.handle, "tester")
     assert (await deadletters.redrive(pool, by, {}, limit=10)).refused == 1
     async with db.transaction(pool) as tx:
         await tx.execute("delete from weight_sessions")
@@ -306,7 +306,7 @@ async def test_two_writers_that_begin_one_session_at_once_have_one_owner(
     async def kept(message: Message) -> int:
         while True:
             try:
-                return len((await transaction.commit(pool, [message])).rejected)
+                return len((await handlers.commit(pool, [message])).rejected)
             except db.UNAVAILABLE:  # as the gateway does: the batch is tried again
                 continue
 
@@ -326,7 +326,7 @@ async def test_two_writers_that_tell_of_one_session_at_once_lose_nothing(
         one = Weighing()
         told = [one.created(), one.weight(70.0), one.weight(71.0), one.finalized()]
         Random(seed).shuffle(told)
-        await asyncio.gather(*(transaction.commit(pool, [each]) for each in told))
+        await asyncio.gather(*(handlers.commit(pool, [each]) for each in told))
         status, batch_id, _, _, initial, final, count, _ = state(stations, one)
         assert (status, batch_id, initial, final, count) == ("finalized", "lot-7", 70.0, 71.0, 1)
 
@@ -335,7 +335,7 @@ async def test_two_writers_that_tell_of_one_session_at_once_lose_nothing(
 async def test_many_sessions_of_one_batch_are_kept_apart(pool: db.Pool, stations: Database) -> None:
     many = [Weighing() for _ in range(50)]
     messages = [each.weight(80.0 + step) for step in range(20) for each in many]
-    outcome = await transaction.commit(pool, messages)
+    outcome = await handlers.commit(pool, messages)
     assert outcome.new_count == 1000
     assert rows(
         stations,

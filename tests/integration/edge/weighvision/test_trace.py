@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from farmiq import trace
 from farmiq.cli import app
-from farmiq.edge.ingress import transaction
+from farmiq.edge.ingress import handlers
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.weighvision.conftest import Weighing
@@ -55,7 +55,7 @@ async def test_on_a_farm_the_edge_alone_says_why_an_event_waits(
 ) -> None:
     """Without any address of the cloud, by the session that a person sees on the page."""
     one = Weighing()
-    await transaction.commit(pool, [one.created(), one.weight()])
+    await handlers.commit(pool, [one.created(), one.weight()])
     with psycopg.connect(stations.admin_url) as edge:
         edge.execute(
             "insert into sync_state (tenant_id, consecutive_failures, paused_until) "

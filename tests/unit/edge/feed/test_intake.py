@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmiq.edge.arrival import accept
 from farmiq.edge.feed import intake, lot
 from farmiq.edge.feed.api import LotBody
-from farmiq.edge.ingress.accept import accept
 from farmiq.messages import bus, topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing.http import HttpError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.accept import accept, sender_and_id
+from farmiq.edge.arrival import Arrival, accept
+from farmiq.edge.ingress.receipts import sender_and_id
 from farmiq.messages import bus, catalogue, topics
 from farmiq.messages.catalogue import Direction
 from farmiq.messages.check import InvalidError

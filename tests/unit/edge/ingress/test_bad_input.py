@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from farmiq.edge.ingress.accept import accept, sender_and_id
+from farmiq.edge.arrival import accept
+from farmiq.edge.ingress.receipts import sender_and_id
 from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.support.bad_input import Sent

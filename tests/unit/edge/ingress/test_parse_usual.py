@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmiq.edge import arrival
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress import accept
 from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.unit.messages import examples
@@ -19,14 +19,14 @@ METRIC = TOPIC.rpartition("/")[2]
 
 
 def quickly(topic: str, raw: bytes) -> Arrival | None:
-    return accept.parse_usual(topic, raw, now=AT)
+    return arrival.parse_usual(topic, raw, now=AT)
 
 
 def held_together(topic: str, raw: bytes) -> bool:
     """Whether the quick way took it; then it said the same."""
     found = quickly(topic, raw)
     if found is not None:
-        assert found == accept.parse(topic, raw, now=AT)
+        assert found == arrival.parse(topic, raw, now=AT)
     return found is not None
 
 
@@ -92,6 +92,6 @@ def test_what_is_out_of_the_ordinary_is_looked_at(raw: bytes) -> None:
 
 
 def test_the_door_takes_either_way() -> None:
-    assert accept.accept(TOPIC, message(), now=AT) == quickly(TOPIC, message())
+    assert arrival.accept(TOPIC, message(), now=AT) == quickly(TOPIC, message())
     with pytest.raises(InvalidError, match="more than once"):
-        accept.accept(TOPIC, message().replace(b'"unit"', b'"unit":"C","unit"'), now=AT)
+        arrival.accept(TOPIC, message().replace(b'"unit"', b'"unit":"C","unit"'), now=AT)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from farmiq.edge.ingress import rejections
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.arrival import accept
+from farmiq.edge.ingress import quarantine, rules
 from farmiq.messages import topics
 from farmiq.messages.check import InvalidError
 from farmiq.messages.topics import Place
@@ -39,7 +39,7 @@ def reasons(topic: str, raw: bytes) -> list[str]:
 def test_the_door_s_own_reasons_have_these_kinds(
     topic: str, changes: dict[str, Any], kind: str
 ) -> None:
-    assert rejections.kind(reasons(topic, examples.envelope(**changes))) == kind
+    assert rules.kind(reasons(topic, examples.envelope(**changes))) == kind
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_door_s_own_reasons_have_these_kinds(
     ],
 )
 def test_reasons_from_further_in_have_these_kinds(reason: str, kind: str) -> None:
-    assert rejections.kind([reason]) == kind
+    assert rules.kind([reason]) == kind
 
 
 @pytest.mark.parametrize(
@@ -71,41 +71,41 @@ def test_reasons_from_further_in_have_these_kinds(reason: str, kind: str) -> Non
     ],
 )
 def test_a_gist_ends_where_the_values_begin(reason: str, gist: str) -> None:
-    assert rejections.gist([reason]) == gist
+    assert rules.gist([reason]) == gist
 
 
 def test_thousands_of_bad_messages_have_few_gists() -> None:
     found = set()
     for sent in bad_input.messages(seed=21, count=3_000):
         if not sent.good:
-            found.add(rejections.gist(reasons(sent.topic, sent.raw)))
+            found.add(rules.gist(reasons(sent.topic, sent.raw)))
     assert 5 < len(found) < 60, found
 
 
 def test_the_topic_says_whose_message_it_is() -> None:
     session = "iot/weighvision/t/f/b/s-1/session/018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0301/x.y"
-    assert rejections.place(TOPIC) == PLACE
-    assert rejections.place(session) == Place("t", "f", "b", "s-1")
+    assert rules.place(TOPIC) == PLACE
+    assert rules.place(session) == Place("t", "f", "b", "s-1")
     for topic in ("", "iot/odd", "device/aa:bb/data", "\x00"):
-        assert rejections.place(topic) == rejections.NOBODY
-    assert rejections.subject(rejections.NOBODY) == "unknown"
+        assert rules.place(topic) == rules.NOBODY
+    assert rules.subject(rules.NOBODY) == "unknown"
 
 
 @pytest.mark.req("WV-08")
 def test_who_must_look_is_told_the_device() -> None:
-    mismatch = rejections.alert(TOPIC, ["topic says tenant_id 't-1', envelope 't-2'"])
-    conflict = rejections.alert(TOPIC, ["EVENT_ID_CONFLICT: x"])
+    mismatch = quarantine.alert(TOPIC, ["topic says tenant_id 't-1', envelope 't-2'"])
+    conflict = quarantine.alert(TOPIC, ["EVENT_ID_CONFLICT: x"])
     assert mismatch is not None
     assert conflict is not None
     assert (mismatch.severity, conflict.severity) == ("security", "warning")
     assert mismatch.subject == conflict.subject == "t-001/f-001/b-001/d-010"
-    assert rejections.alert(TOPIC, ["not JSON: x"]) is None
-    assert rejections.alert(TOPIC, ["NOT_REGISTERED: device 'd-1' is not known"]) is None
+    assert quarantine.alert(TOPIC, ["not JSON: x"]) is None
+    assert quarantine.alert(TOPIC, ["NOT_REGISTERED: device 'd-1' is not known"]) is None
 
 
 def test_of_an_event_only_three_names_are_told() -> None:
     raw = json.dumps({"event_id": "e", "event_type": "t", "trace_id": "x" * 999, "payload": 1})
-    named = rejections.named(raw.encode())
+    named = rules.named(raw.encode())
     assert (named.event_id, named.event_type, len(named.trace_id)) == ("e", "t", 128)
     for odd in (b"", b"[]", b"\xff", b'{"event_id": 7}', b"[" * 9999):
-        assert rejections.named(odd) == rejections.Named()
+        assert rules.named(odd) == rules.Named()

@@ -2,11 +2,10 @@
 
 from uuid import UUID
 
-from farmiq.edge.arrival import Arrival
-from farmiq.edge.ingress.accept import accept
-from farmiq.edge.ingress.service import by_sender
+from farmiq.edge.arrival import Arrival, accept
+from farmiq.edge.ingress.handlers import Outcome
+from farmiq.edge.ingress.receipts import by_sender
 from farmiq.edge.ingress.store import Rejected
-from farmiq.edge.ingress.transaction import Outcome
 from farmiq.messages.topics import Place
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, PLACE, TOPIC

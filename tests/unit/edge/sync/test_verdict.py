@@ -1,6 +1,7 @@
 """What an answer of the cloud means: a table of every status, and when to try again."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -155,28 +156,53 @@ def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
     assert delay_ms(10**6, jitter_ms=0.0) == 300_000
 
 
+@dataclass
+class Tried:
+    attempt_count: int
+    last_error_code: str | None
+
+
+def backoff(*, cap_s: float = 60.0, max_attempts: int = 10) -> rules.Backoff:
+    return rules.Backoff(base_s=1.0, cap_s=cap_s, breaker_s=cap_s, max_attempts=max_attempts)
+
+
+def after_outage(attempts: int, code: str | None, *, max_attempts: int = 10) -> rules.Failure:
+    tried, outage = Tried(attempts, code), rules.Unavailable("HTTP_503", "busy")
+    return backoff(max_attempts=max_attempts).after_outage(tried, outage, chance=0.5)
+
+
 @given(attempts=st.integers(0, 100), most=st.integers(1, 20))
-def test_an_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
+def test_outage_never_uses_up_the_last_attempt(attempts: int, most: int) -> None:
     for code in (None, "HTTP_500", "NETWORK_ERROR"):
-        assert rules.attempts_after(attempts, max_attempts=most, outage=True, last_code=code) < most
+        failure = after_outage(attempts, code, max_attempts=most)
+        assert failure.attempts < most
+        assert failure.dlq_reason is None
+
+
+def test_outage_of_an_event_that_failed_alone_changes_neither_code_nor_count() -> None:
+    failure = after_outage(3, "ALONE_HTTP_504")
+
+    assert (failure.attempts, failure.code) == (3, "ALONE_HTTP_504")
 
 
 @given(attempts=st.integers(0, 100))
-def test_a_failure_of_its_own_counts_from_the_last_outage(attempts: int) -> None:
-    def counted(code: str | None) -> int:
-        return rules.attempts_after(attempts, max_attempts=10, outage=False, last_code=code)
+def test_failure_of_an_event_counts_from_the_last_outage(attempts: int) -> None:
+    def failure(code: str | None) -> rules.Failure:
+        return backoff().after_failure(Tried(attempts, code), "HTTP_500", "x", chance=0.5)
 
-    assert counted(None) == counted("HTTP_500") == attempts + 1
-    assert {counted(code) for code in rules.OUTAGE_CODES} == {1}
+    assert failure(None).attempts == failure("HTTP_500").attempts == attempts + 1
+    assert {failure(code).attempts for code in rules.OUTAGE_CODES} == {1}
+    assert (failure(None).dlq_reason == rules.MAX_ATTEMPTS) == (attempts >= 9)
 
 
-def test_an_outage_counts_as_documented_until_then() -> None:
-    counted = [
-        rules.attempts_after(n, max_attempts=10, outage=True, last_code="HTTP_503")
-        for n in range(12)
-    ]
+def test_outage_counts_as_documented_until_then() -> None:
+    counted = [after_outage(n, "HTTP_503").attempts for n in range(12)]
 
     assert counted == [1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]
+
+
+def pause_s(failures: int, asked: float | None = None, *, cap_s: float = 60.0) -> float:
+    return backoff(cap_s=cap_s).pause_s(failures, rules.Unavailable("HTTP_503", "busy", asked))
 
 
 @given(
@@ -184,18 +210,15 @@ def test_an_outage_counts_as_documented_until_then() -> None:
     cap_s=st.floats(0.1, 600),
     retry_after_s=st.none() | st.floats(0, 1e9),
 )
-def test_a_pause_has_an_end(failures: int, cap_s: float, retry_after_s: float | None) -> None:
-    pause = rules.pause_s(failures, cap_s=cap_s, retry_after_s=retry_after_s)
+def test_pause_has_an_end(failures: int, cap_s: float, retry_after_s: float | None) -> None:
+    pause = pause_s(failures, retry_after_s, cap_s=cap_s)
 
     assert 0 < pause <= cap_s
     assert math.isfinite(pause)
 
 
-def test_a_pause_grows_and_is_at_least_what_the_cloud_asked_for() -> None:
-    def pause(failures: int, asked: float | None = None) -> float:
-        return rules.pause_s(failures, cap_s=60.0, retry_after_s=asked)
-
-    assert [pause(n) for n in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert pause(0, 5.0) == 5.0
-    assert pause(6, 5.0) == 32.0
-    assert pause(0, 3600.0) == 60.0
+def test_pause_grows_and_is_at_least_what_the_cloud_asked_for() -> None:
+    assert [pause_s(n) for n in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_s(0, 5.0) == 5.0
+    assert pause_s(6, 5.0) == 32.0
+    assert pause_s(0, 3600.0) == 60.0

@@ -1,8 +1,10 @@
-"""The transaction of ingress: dedupe, the handlers of each domain, outbox, quarantine (C-81).
+"""What messages do, in one transaction: dedupe, each domain's handlers, outbox, quarantine (C-81).
 
-All of it or nothing. It is also the transaction of a redrive from quarantine.
+All of it or nothing. `handle` is the list of steps; a redrive from quarantine runs it too.
 """
 
+import contextlib
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +15,12 @@ import psycopg
 
 from farmiq import crash
 from farmiq.edge import alerts, outbox
-from farmiq.edge.arrival import Arrival
+from farmiq.edge.arrival import Arrival, accept
 from farmiq.edge.barn import store as barn
 from farmiq.edge.devices import handlers as devices
 from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
-from farmiq.edge.ingress import gaps, quarantine, store
-from farmiq.edge.ingress.accept import accept
+from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.source import CursorMovedError, Progress
 from farmiq.edge.ingress.store import Rejected
 from farmiq.edge.media import record as media
@@ -74,15 +75,24 @@ async def commit_bisecting(
         if db.is_outage(error):
             raise
         if len(messages) == 1:
-            return await _quarantine(pool, *messages[0], error, progress)
-    half, count = len(messages) // 2, len(messages)
-    parts = (None, None) if progress is None else _bisect(progress, half, count)
-    first = await commit_bisecting(pool, messages[:half], registry, parts[0])
-    return first + await commit_bisecting(pool, messages[half:], registry, parts[1])
+            poison = Rejected(*messages[0], [_reason(error)])
+            return await _transact(pool, progress, lambda _: _rejected(poison))
+    half = len(messages) // 2
+    first, second = progress.split(half) if progress else (None, None)
+    outcome = await commit_bisecting(pool, messages[:half], registry, first)
+    return outcome + await commit_bisecting(pool, messages[half:], registry, second)
 
 
-def _bisect(progress: Progress, half: int, count: int) -> tuple[Progress, Progress]:
-    return progress.slice(0, half), progress.slice(half, count)
+def _reason(error: Exception) -> str:
+    if isinstance(error, psycopg.Error):
+        return f"the database refused it: {db.first_line(error)}"
+    reason = f"cannot be kept: {type(error).__name__}: {db.first_line(error)}"
+    log.get("edge-ingress-gateway").error("ingress.bug", error=reason, exc_info=error)
+    return reason
+
+
+async def _rejected(message: Rejected) -> Outcome:
+    return Outcome(rejected=(message,))
 
 
 Handler = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[BusEvent]]]
@@ -101,9 +111,8 @@ HANDLERS: dict[str, tuple[Handler, ...]] = {
     weighvision_words.SESSION_FINALIZED: (weighvision.record,),
     weighvision_words.SESSION_CANCELLED: (weighvision.record,),
 }
-# What a domain checks before anything is stored: for each message the reason against it, or None.
-Check = Callable[[db.Connection, Sequence[Arrival]], Awaitable[list[str | None]]]
-CHECKS: tuple[Check, ...] = (weighvision.problems,)
+# What only weigh sessions check before anything is stored.
+CHECKED = {kind for kind, handlers in HANDLERS.items() if weighvision.record in handlers}
 
 
 async def commit(
@@ -119,26 +128,27 @@ async def commit(
     checks the outbox first, as a small batch does. Without `registry` the table is read.
     """
     registry = registry or Registry()
-    if len(messages) < outbox.WORTH_A_COPY:
-        return await _commit_batch(pool, messages, registry, progress, check_outbox=True)
-    try:
-        return await _commit_batch(pool, messages, registry, progress, check_outbox=False)
-    except psycopg.errors.UniqueViolation:
-        return await _commit_batch(pool, messages, registry, progress, check_outbox=True)
+
+    async def steps(tx: db.Connection, *, check_outbox: bool = True) -> Outcome:
+        if not messages:
+            return Outcome()
+        return await handle(tx, messages, registry=registry, check_outbox=check_outbox)
+
+    if len(messages) >= outbox.WORTH_A_COPY:
+        with contextlib.suppress(psycopg.errors.UniqueViolation):
+            return await _transact(pool, progress, functools.partial(steps, check_outbox=False))
+    return await _transact(pool, progress, steps)
 
 
-async def _commit_batch(
+async def _transact(
     pool: db.Pool,
-    messages: Sequence[tuple[str, bytes]],
-    registry: Registry,
     progress: Progress | None,
-    *,
-    check_outbox: bool,
+    steps: Callable[[db.Connection], Awaitable[Outcome]],
 ) -> Outcome:
-    outcome = Outcome()
+    """The one transaction: the steps, quarantine and the cursor."""
     async with db.transaction(pool) as tx:
-        if messages:
-            outcome = await handle(tx, messages, registry=registry, check_outbox=check_outbox)
+        outcome = await steps(tx)
+        if outcome.rejected:
             await quarantine.insert(tx, outcome.rejected)
         if progress is not None:
             await progress.advance(tx)
@@ -163,7 +173,7 @@ async def handle(
     registry = registry or Registry()
     understood, rejected = parse(messages, received_at)
     known, unregistered = await _check_registered(tx, understood, registry)
-    arrivals, conflicting = await _check_by_domain(tx, known)
+    arrivals, conflicting = await _check_sessions(tx, known)
     outcome = await apply_events(tx, arrivals, check_outbox=check_outbox)
     # A message from quarantine says nothing about the state of its device now.
     if received_at is None and (heard := registry.to_note(arrivals)):
@@ -186,7 +196,7 @@ async def apply_events(
     outgoing = await _run_handlers(tx, new)
     if outgoing:
         await (outbox.append if check_outbox else outbox.append_new)(tx, outgoing)
-    await store.note_seqs(tx, gaps.seen(new))
+    await store.note_seqs(tx, rules.seen(new))
     stored, absorbed = _stored(arrivals, fresh, new, conflicts)
     return Outcome(stored, len(new), tuple(conflicts), absorbed)
 
@@ -209,24 +219,54 @@ def _stored(
 
 
 async def _run_handlers(tx: db.Connection, new: Sequence[Arrival]) -> list[BusEvent]:
-    """Run each handler once, with all its events; return what is to be sent to the cloud."""
+    """Run each handler once, with all its events; return what is to be sent to the cloud.
+
+    A handler gets all its event types together, so it locks rows once and in one order.
+    """
+    groups: dict[Handler, list[Arrival]] = defaultdict(list)
+    for arrival in new:
+        for record in HANDLERS[arrival.kind]:
+            groups[record].append(arrival)
     outgoing: list[BusEvent] = []
-    for record, group in _by_handler(new).items():
+    for record, group in groups.items():
         outgoing += await record(tx, group)
     return outgoing
 
 
 async def _check_registered(
-    tx: db.Connection, arrivals: Sequence[Arrival], registry: Registry
+    tx: db.Connection, arrivals: list[Arrival], registry: Registry
 ) -> tuple[list[Arrival], list[Rejected]]:
     """(from devices at the place where they are registered, rejected); C-02."""
-    checked = [*zip(arrivals, await registry.problems(tx, arrivals), strict=True)]
-    unregistered = [
+    problems = await registry.problems(tx, arrivals)
+    if not any(problems):
+        return arrivals, []
+    raised = Counter(
+        _alert(arrival, reason, registry)
+        for arrival, reason in zip(arrivals, problems, strict=True)
+        if reason
+    )
+    await alerts.raise_all(tx, raised)
+    return _separate(arrivals, problems)
+
+
+async def _check_sessions(
+    tx: db.Connection, arrivals: list[Arrival]
+) -> tuple[list[Arrival], list[Rejected]]:
+    """(accepted, rejected), before the dedupe: for a redrive the event must still be new."""
+    if not any(arrival.kind in CHECKED for arrival in arrivals):
+        return arrivals, []
+    return _separate(arrivals, await weighvision.problems(tx, arrivals))
+
+
+def _separate(
+    arrivals: Sequence[Arrival], problems: Sequence[str | None]
+) -> tuple[list[Arrival], list[Rejected]]:
+    """(those without a problem, those with one)."""
+    checked = [*zip(arrivals, problems, strict=True)]
+    rejected = [
         Rejected(arrival.topic, arrival.raw, [reason]) for arrival, reason in checked if reason
     ]
-    raised = Counter(_alert(arrival, reason, registry) for arrival, reason in checked if reason)
-    await alerts.raise_all(tx, raised)
-    return [arrival for arrival, reason in checked if not reason], unregistered
+    return [arrival for arrival, reason in checked if not reason], rejected
 
 
 def _alert(arrival: Arrival, reason: str, registry: Registry) -> alerts.Alert:
@@ -236,29 +276,6 @@ def _alert(arrival: Arrival, reason: str, registry: Registry) -> alerts.Alert:
     subject = f"{place.tenant_id}/{place.device_id}" if known else "unknown devices"
     message = reason if known else "messages of devices that are not registered wait in quarantine"
     return alerts.Alert("device.not_registered", subject, "security", message)
-
-
-async def _check_by_domain(
-    tx: db.Connection, arrivals: list[Arrival]
-) -> tuple[list[Arrival], list[Rejected]]:
-    """(accepted, rejected), before the dedupe: for a redrive the event must still be new."""
-    rejected: list[Rejected] = []
-    for problems in CHECKS:
-        checked = [*zip(arrivals, await problems(tx, arrivals), strict=True)]
-        rejected += [
-            Rejected(arrival.topic, arrival.raw, [reason]) for arrival, reason in checked if reason
-        ]
-        arrivals = [arrival for arrival, reason in checked if not reason]
-    return arrivals, rejected
-
-
-def _by_handler(arrivals: Sequence[Arrival]) -> dict[Handler, list[Arrival]]:
-    """A handler gets all its event types together, so it locks rows once and in one order."""
-    groups: dict[Handler, list[Arrival]] = defaultdict(list)
-    for arrival in arrivals:
-        for record in HANDLERS[arrival.kind]:
-            groups[record].append(arrival)
-    return groups
 
 
 def parse(
@@ -334,21 +351,3 @@ async def _deduplicate_by_outbox(
             reason = "EVENT_ID_CONFLICT: this event_id belongs to another tenant"
             clashes.append(Rejected(arrival.topic, arrival.raw, [reason]))
     return new, clashes
-
-
-async def _quarantine(
-    pool: db.Pool, topic: str, raw: bytes, error: Exception, progress: Progress | None
-) -> Outcome:
-    if isinstance(error, psycopg.Error):
-        reason = f"the database refused it: {db.first_line(error)}"
-    else:
-        reason = f"cannot be kept: {type(error).__name__}: {db.first_line(error)}"
-        log.get("edge-ingress-gateway").error("ingress.bug", error=reason, exc_info=error)
-    rejected = Rejected(topic, raw, [reason])
-    async with db.transaction(pool) as tx:
-        await quarantine.insert(tx, [rejected])
-        if progress is not None:
-            await progress.advance(tx)
-    if progress is not None:
-        progress.committed()
-    return Outcome(rejected=(rejected,))
