@@ -1,6 +1,8 @@
-"""What the HTTP APIs of a site share: query filters, cursors, JSON bodies, response models.
+"""What the HTTP APIs of a site share: routes, query filters, cursors, JSON bodies, responses.
 
-A handler names its filter as `Annotated[SomeFilter, Query()]` and its body as
+A service's `Api` is a subclass of Routes. `route` marks its handlers; the first line of a
+handler's docstring is the summary of the operation. A handler names its filter as
+`Annotated[SomeFilter, Query()]` and its body as
 `Annotated[JsonBody[SomeStruct], Depends(BodyOf(SomeStruct, …))]`. What they document about
 themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
 """
@@ -9,7 +11,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
@@ -17,7 +19,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -38,12 +40,54 @@ from farmiq.plumbing import http, sheet
 from farmiq.plumbing.http import HttpError
 
 T = TypeVar("T")
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 MAX_CURSOR_LENGTH = 256
 MAX_REASONS = 50
 NO_STORE = {"Cache-Control": "no-store"}
 NOT_VALID = "the request is not valid"
 CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
+
+
+# --- routes
+
+
+def route(
+    method: str,
+    path: str,
+    model: Any = None,
+    *,
+    responses: Mapping[int | str, Any] | None = None,
+    **options: Any,
+) -> Callable[[Handler], Handler]:
+    """Mark a method of Routes as the handler of a route that responds with `model`.
+
+    A text among `responses` describes an error. `options` are FastAPI's.
+    """
+    described = {**(responses or {})}
+    described |= errors({status: why for status, why in described.items() if isinstance(why, str)})
+    options |= {"path": path, "methods": [method], "responses": described}
+    if model is not None:
+        options["response_model"] = model
+
+    def mark(handler: Handler) -> Handler:
+        setattr(handler, "route", options)  # noqa: B010 - functions have no such attribute
+        return handler
+
+    return mark
+
+
+class Routes:
+    """The HTTP API of a service: the methods that `route` marks, in their order."""
+
+    def add_to(self, app: FastAPI) -> None:
+        for name, handler in vars(type(self)).items():
+            if options := getattr(handler, "route", None):
+                app.router.add_api_route(endpoint=self.endpoint(getattr(self, name)), **options)
+
+    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called for a request; an API may wrap its handlers here."""
+        return handler
 
 
 # --- query parameters
@@ -381,7 +425,7 @@ def _utc(at: datetime) -> datetime:
 At = Annotated[datetime, AfterValidator(_utc)]
 
 
-def errors(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+def errors(descriptions: Mapping[Any, str]) -> dict[int | str, dict[str, Any]]:
     """For `responses=`: errors that only this operation has, or says in its own words."""
     return {
         status: {"model": http.ErrorBody, "description": why}

@@ -34,7 +34,7 @@ from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from farmiq.plumbing import connections, ids, log, metrics
+from farmiq.plumbing import connections, db, ids, log, metrics
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.connections import Connection, Connections, Limits
 from farmiq.plumbing.tls import Tls
@@ -283,6 +283,8 @@ class HttpServer:
         self.app.add_exception_handler(HttpError, _on_http_error)
         self.app.add_exception_handler(HTTPException, _on_starlette_error)
         self.app.add_exception_handler(RequestValidationError, _on_invalid_request)
+        for unavailable in db.UNAVAILABLE:
+            self.app.add_exception_handler(unavailable, _on_database_unavailable)
         self.app.add_exception_handler(ClientDisconnect, _on_gone)
         self.app.add_exception_handler(Exception, _on_any_error)
         self.app.add_middleware(_Hurry, within_s=self.request_within_s)
@@ -746,6 +748,8 @@ class _Identify:
         scope["farmiq.ids"] = {"x-request-id": request_id, "x-trace-id": trace}
         started = time.monotonic()
         status = 500
+        # What is true of a farm now must not come out of somebody's cache.
+        is_api = scope["path"].startswith("/api/")
 
         async def send_identified(message: Message) -> None:
             nonlocal status
@@ -753,7 +757,10 @@ class _Identify:
                 status = message["status"]
                 named = scope["farmiq.ids"].items()
                 extra = [(name.encode(), value.encode()) for name, value in named]
-                message = {**message, "headers": [*message["headers"], *extra]}
+                headers = message["headers"]
+                if is_api and all(name != b"cache-control" for name, _ in headers):
+                    extra.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*headers, *extra]}
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=trace):
@@ -873,6 +880,13 @@ async def _reject_repeated_parameters(request: Request) -> None:
     if repeated:
         details = [{"field": name, "reason": "is given more than once"} for name in repeated]
         raise HttpError(400, "the request is not valid", details=details)
+
+
+async def _on_database_unavailable(request: Request, error: Exception) -> Response:
+    log.get("http").warning("http.database_away", error=db.first_line(error))
+    return error_response(
+        request, HttpError(503, "the database is away; try again", retry_after_s=5)
+    )
 
 
 async def _on_gone(_: Request, error: Exception) -> Response:
