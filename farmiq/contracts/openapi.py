@@ -56,7 +56,7 @@ def app(site: str) -> FastAPI:
         devices.Api(nothing).add_to(server.app)
         sync.Api(nothing, nothing).add_to(server.app)
         telemetry.Api(nothing).add_to(server.app)
-        weighvision.Api(nothing, timezone="UTC", service="edge-weighvision").add_to(server.app)
+        weighvision.Api(nothing, timezone="UTC").add_to(server.app)
         media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
         feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
     else:

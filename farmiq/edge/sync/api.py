@@ -64,7 +64,7 @@ class OutboxChoice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return chosen
 
 
-ChoiceBody = Annotated[
+OrderBody = Annotated[
     JsonBody[OutboxChoice],
     Depends(BodyOf(OutboxChoice, what="a choice", max_bytes=_MAX_BODY, content_type=None)),
 ]
@@ -171,24 +171,24 @@ class Api(api.Routes):
         return {"rows": rows, "next": rows[-1]["id"] if len(rows) == query.limit else None}
 
     @route("POST", REDRIVE)
-    async def redrive(self, caller: access.Admin, body: ChoiceBody) -> OutboxMoved:
+    async def redrive(self, caller: access.Admin, body: OrderBody) -> OutboxMoved:
         """Send events of the dlq again (for admins)."""
         return await self._move(caller, await body.read(), handlers.redrive)
 
     @route("POST", RELEASE)
-    async def release(self, caller: access.Admin, body: ChoiceBody) -> OutboxMoved:
+    async def release(self, caller: access.Admin, body: OrderBody) -> OutboxMoved:
         """Free events held beyond their lease (for admins)."""
         return await self._move(caller, await body.read(), handlers.release)
 
     async def _move(
         self,
         caller: access.Caller,
-        choice: OutboxChoice,
+        order: OutboxChoice,
         move: Callable[..., Awaitable[list[UUID]]],
     ) -> OutboxMoved:
-        chosen = choice.chosen() | {"tenant_id": caller.tenant(choice.tenant_id)}
+        chosen = order.chosen() | {"tenant_id": caller.tenant(order.tenant_id)}
         async with db.transaction(self.pool) as tx:
             moved = await move(
-                tx, chosen, limit=choice.limit, actor=caller.name, dry_run=choice.dry_run
+                tx, chosen, limit=order.limit, actor=caller.name, dry_run=order.dry_run
             )
-        return OutboxMoved(count=len(moved), ids=moved, dry_run=choice.dry_run)
+        return OutboxMoved(count=len(moved), ids=moved, dry_run=order.dry_run)

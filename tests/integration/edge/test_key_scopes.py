@@ -35,7 +35,7 @@ async def edge(
     telemetry.Api(pool).add_to(server.app)
     devices.Api(pool).add_to(server.app)
     Feed(pool, service="test").add_to(server.app)
-    Weighvision(pool, timezone="UTC", service="test").add_to(server.app)
+    Weighvision(pool, timezone="UTC").add_to(server.app)
     await owe(pool, event("t-1"), event("t-2"))
     force(edge_db, "update sync_outbox set status = 'dlq', failed_at = now(), dlq_reason = 'x'")
     with psycopg.connect(edge_db.admin_url) as owner:
