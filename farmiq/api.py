@@ -1,23 +1,23 @@
-"""What the HTTP APIs of a site share: query filters, cursors, JSON bodies, response models.
+"""What the HTTP APIs of a site share: routes, query filters, cursors, JSON bodies, responses.
 
-A handler names its filter as `Annotated[SomeFilter, Query()]` and its body as
+A service's `Api` is a subclass of Routes. `route` marks its handlers; the first line of a
+handler's docstring is the summary of the operation. A handler names its filter as
+`Annotated[SomeFilter, Query()]` and its body as
 `Annotated[JsonBody[SomeStruct], Depends(BodyOf(SomeStruct, …))]`. What they document about
 themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
 """
 
 import base64
-import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -27,23 +27,64 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from farmiq.messages import check
 from farmiq.messages.ids import ID_PATTERN
+from farmiq.messages.kinds import require_utc
 from farmiq.plumbing import http, sheet
 from farmiq.plumbing.http import HttpError
 
 T = TypeVar("T")
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-MAX_CURSOR_LENGTH = 256
 MAX_REASONS = 50
 NO_STORE = {"Cache-Control": "no-store"}
 NOT_VALID = "the request is not valid"
 CSV: dict[str, Any] = {"content": {"text/csv": {"schema": {"type": "string"}}}}
+
+
+# --- routes
+
+
+def route(
+    method: str,
+    path: str,
+    model: Any = None,
+    *,
+    responses: Mapping[int, Any] | None = None,
+    **options: Any,
+) -> Callable[[Handler], Handler]:
+    """Mark a method of Routes as the handler of a route that responds with `model`.
+
+    A text among `responses` describes an error. `options` are FastAPI's.
+    """
+    described: dict[int | str, Any] = dict((responses or {}).items())
+    described |= errors({status: why for status, why in described.items() if isinstance(why, str)})
+    options |= {"path": path, "methods": [method], "responses": described}
+    if model is not None:
+        options["response_model"] = model
+
+    def mark(handler: Handler) -> Handler:
+        setattr(handler, "route", options)  # noqa: B010 - functions have no such attribute
+        return handler
+
+    return mark
+
+
+class Routes:
+    """The HTTP API of a service: the methods that `route` marks, in their order."""
+
+    def add_to(self, app: FastAPI) -> None:
+        for name, handler in vars(type(self)).items():
+            if options := getattr(handler, "route", None):
+                app.router.add_api_route(endpoint=self.endpoint(getattr(self, name)), **options)
+
+    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called for a request; an API may wrap its handlers here."""
+        return handler
 
 
 # --- query parameters
@@ -89,31 +130,40 @@ def parse_day(value: Any) -> Any:
     return day
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ends: the time and the id of its last row."""
 
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     id: UUID
 
-
-def cursor(at: date | datetime, key: UUID) -> str:
-    """The cursor of the page behind this row; a day is its midnight."""
-    moment = at if isinstance(at, datetime) else datetime(at.year, at.month, at.day, tzinfo=UTC)
-    text = f"{moment.astimezone(UTC).isoformat()}|{key}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    def __post_init__(self) -> None:
+        require_utc(self.at)
 
 
-def _parse_cursor(value: Any) -> Position:
-    text = str(value)
-    if len(text) > MAX_CURSOR_LENGTH:
-        raise ValueError(f"is longer than {MAX_CURSOR_LENGTH}")
-    try:
-        decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-        at, _, key = decoded.partition("|")
-        return Position(datetime.fromisoformat(at).astimezone(UTC), UUID(key))
-    except (binascii.Error, ValueError, OverflowError):
-        raise ValueError("is not a `next_cursor` that was given") from None
+def cursor(*position: Any) -> str:
+    """The cursor of the page behind a row with these values; a day is its midnight."""
+    values = [
+        datetime(value.year, value.month, value.day, tzinfo=UTC) if type(value) is date else value
+        for value in position
+    ]
+    return base64.urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
+
+
+def cursor_of(kind: type[T], *, max_length: int = 1024) -> PlainValidator:
+    """For a parameter that is a cursor; `kind` is an array_like struct of its values."""
+
+    def parse(value: Any) -> T:
+        text = str(value)
+        if len(text) > max_length:
+            raise ValueError(f"is longer than {max_length}")
+        try:
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            return msgspec.json.decode(raw, type=kind)
+        except (ValueError, RecursionError):
+            raise ValueError("is not one that an earlier page gave") from None
+
+    schema = Annotated[str, Field(max_length=max_length)]
+    return PlainValidator(parse, json_schema_input_type=schema)
 
 
 def any_case(choices: Sequence[str]) -> BeforeValidator:
@@ -142,8 +192,7 @@ Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Instant = Annotated[datetime, BeforeValidator(_parse_instant)]
 Day = Annotated[date, BeforeValidator(parse_day)]
 Format = Literal["json", "csv"]
-CURSOR_SCHEMA = WithJsonSchema({"type": "string", "maxLength": MAX_CURSOR_LENGTH})
-Cursor = Annotated[Position, PlainValidator(_parse_cursor), CURSOR_SCHEMA]
+Cursor = Annotated[Position, cursor_of(Position, max_length=256)]
 
 
 class PageFilter(Filter):
@@ -381,7 +430,7 @@ def _utc(at: datetime) -> datetime:
 At = Annotated[datetime, AfterValidator(_utc)]
 
 
-def errors(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+def errors(descriptions: Mapping[Any, str]) -> dict[int | str, dict[str, Any]]:
     """For `responses=`: errors that only this operation has, or says in its own words."""
     return {
         status: {"model": http.ErrorBody, "description": why}

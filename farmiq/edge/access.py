@@ -77,7 +77,7 @@ def digest(key: str) -> bytes:
 async def require(
     request: Request, pool: db.Pool, role: Role, *, by_tenant: bool = False
 ) -> Caller:
-    """The caller, if allowed. Raises HttpError 401, 403, or 503 if the database is unavailable.
+    """The caller, if allowed. Raises HttpError 401 or 403.
 
     With `by_tenant` the route shows only the tenant of the caller; other routes reject keys that
     are bound to a tenant. Calls that need more than a viewer are limited in rate: HttpError 429.
@@ -156,7 +156,7 @@ Device = Annotated[DeviceCaller, Depends(DeviceToken())]
 
 
 async def require_device(request: Request, pool: db.Pool) -> DeviceCaller:
-    """The device that calls. Raises HttpError 401, or 503 if the database is unavailable.
+    """The device that calls. Raises HttpError 401.
 
     The table is read each time: the token of a revoked or rotated device ends at once.
     """
@@ -181,11 +181,8 @@ async def _authenticate(
     key = http.bearer(request)
     if not key:
         raise http.HttpError(401, missing)
-    try:
-        async with pool.connection(timeout=5.0) as connection:
-            rows = await db.fetch_all(connection, query, digest(key))
-    except db.UNAVAILABLE as error:
-        raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
+    async with pool.connection(timeout=5.0) as connection:
+        rows = await db.fetch_all(connection, query, digest(key))
     if rows:
         http.authenticated(request, digest(key).hex())
     return rows

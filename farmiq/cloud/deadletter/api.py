@@ -6,17 +6,19 @@ People authenticate by a sign-in of the console: its cookie, or its token as a b
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
 from aio_pika.abc import AbstractConnection
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi import Depends, Query, Request
+from fastapi.responses import StreamingResponse
 
+from farmiq import api
+from farmiq.api import BodyOf, JsonBody, route
 from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.handlers import Order
-from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
+from farmiq.cloud.deadletter.rules import QUEUES, BusDeadLetter, BusFilter
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp
@@ -31,7 +33,13 @@ NO_FILTER = {
     "field": "body",
     "reason": 'say which letters: queue, reason, event_type, event_ids, or "all": true',
 }
-NO_STORE = {"Cache-Control": "no-store"}
+
+
+class DeadLetterFilter(api.Filter):
+    queue: Annotated[str, api.one_of(QUEUES)] | None = None
+    reason: str | None = None
+    event_type: str | None = None
+    event_id: str | None = None
 
 
 class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +60,23 @@ class DeadLetterOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-_decoder = msgspec.json.Decoder(DeadLetterOrder)
+class DeadLetterGroup(api.Model):
+    """Letters of one queue that died of the same reason, but for what is particular to each."""
+
+    queue: str
+    reason: str
+    count: int
+    oldest: str | None
+    newest: str | None
+    event_types: list[str]
+
+
+class DeadLetterGroups(api.Model):
+    groups: list[DeadLetterGroup]
+
+
+class DeadLetters(api.Model):
+    letters: list[BusDeadLetter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +87,63 @@ class Caller:
     tenant_id: str | None
 
 
+class Admin:
+    """A dependency: an admin of a company, or a super admin. The handler is a method of Api."""
+
+    security = ("signIn", "signInToken")
+    errors = {  # noqa: RUF012 - nobody writes to it
+        401: "UNAUTHENTICATED: nobody is signed in.",
+        403: "FORBIDDEN: neither an admin of the company nor a super admin.",
+        429: http.ERRORS[429],
+        503: "UNAVAILABLE: the database or the bus is away.",
+    }
+
+    async def __call__(self, request: Request) -> Caller:
+        """Raises HttpError 401, 403, or 429 for too many requests.
+
+        Listing counts too: it holds all letters while it reads them.
+        """
+        own: Api = request.scope["endpoint"].__self__
+        sign_in = await own.sign_ins.signed_in(request)
+        if sign_in is None:
+            raise HttpError(401, "sign in first")
+        tenant_id = None
+        if not sign_in.is_super_admin:
+            async with db.transaction(own.pool) as tx:
+                tenant_id = await store.administered(tx, sign_in.user_id, sign_in.company_id)
+            if tenant_id is None:
+                raise HttpError(403, "dead letters are for admins of the company and super admins")
+        http.allow(request, sign_in.email)
+        return Caller(sign_in.email, tenant_id)
+
+
+AnAdmin = Annotated[Caller, Depends(Admin())]
+# JSON only: a browser sends it for another site only after a preflight request (CORS).
+OrderBody = Annotated[
+    JsonBody[DeadLetterOrder],
+    Depends(
+        BodyOf(
+            DeadLetterOrder,
+            what="an order",
+            max_bytes=MAX_BODY_BYTES,
+            message="the order is not valid",
+        )
+    ),
+]
+MOVED: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {
+        200: {
+            "description": "A line per letter with its outcome, and a summary as the last line.",
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        },
+        409: "CONFLICT: letters are being moved already.",
+    },
+}
+
+
 @dataclass
-class Api:
+class Api(api.Routes):
     url: str
     pool: db.Pool
     sign_ins: SignIns
@@ -72,43 +151,42 @@ class Api:
     # Two moves at the same time would take letters from each other.
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def add_to(self, app: FastAPI) -> None:
-        for path, endpoint, method in (
-            (ROOT, self.groups, "GET"),
-            (f"{ROOT}/messages", self.messages, "GET"),
-            (f"{ROOT}/redrive", self.redrive, "POST"),
-            (f"{ROOT}/discard", self.discard, "POST"),
-        ):
-            app.add_route(path, endpoint, methods=[method])
-
-    async def groups(self, request: Request) -> Response:
-        chosen = await self._filter(request)
+    @route("GET", ROOT, DeadLetterGroups)
+    async def groups(self, caller: AnAdmin, query: Annotated[DeadLetterFilter, Query()]) -> Any:
+        """Dead letters by queue and reason."""
         async with self._connection() as opened:
-            groups = await handlers.groups(opened, chosen)
-        return JSONResponse({"groups": [group.described() for group in groups]}, headers=NO_STORE)
+            groups = await handlers.groups(opened, _filter(caller, query))
+        return {"groups": [group.described() for group in groups]}
 
-    async def messages(self, request: Request) -> Response:
-        """The first letters, without their bodies."""
-        chosen = await self._filter(request)
-        letters: list[dict[str, Any]] = []
+    @route("GET", f"{ROOT}/messages", DeadLetters)
+    async def messages(self, caller: AnAdmin, query: Annotated[DeadLetterFilter, Query()]) -> Any:
+        """The first dead letters that are meant, oldest first.
+
+        Without their bodies.
+        """
+        letters: list[BusDeadLetter] = []
         async with self._connection() as opened:
-            async for letter, _ in handlers.browse(opened, chosen):
-                letters.append(letter.described())
+            async for letter, _ in handlers.browse(opened, _filter(caller, query)):
+                letters.append(letter)
                 if len(letters) >= MAX_SHOWN:
                     break
-        return JSONResponse({"letters": letters}, headers=NO_STORE)
+        return {"letters": letters}
 
-    async def redrive(self, request: Request) -> Response:
-        return await self._move(request, "redrive")
+    @route("POST", f"{ROOT}/redrive", operation_id="redriveDeadLetters", **MOVED)
+    async def redrive(self, caller: AnAdmin, body: OrderBody) -> StreamingResponse:
+        """Send dead letters back to the queues they came from."""
+        return await self._move(caller, await body.read(), "redrive")
 
-    async def discard(self, request: Request) -> Response:
-        return await self._move(request, "discard")
+    @route("POST", f"{ROOT}/discard", operation_id="discardDeadLetters", **MOVED)
+    async def discard(self, caller: AnAdmin, body: OrderBody) -> StreamingResponse:
+        """Take dead letters away for good."""
+        return await self._move(caller, await body.read(), "discard")
 
-    async def _move(self, request: Request, action: str) -> Response:
-        caller = await self._caller(request)
-        body = await _order(request)
+    async def _move(self, caller: Caller, body: DeadLetterOrder, action: str) -> StreamingResponse:
+        if body.queue is not None and body.queue not in QUEUES:
+            raise api.invalid(("queue", f"one of {', '.join(QUEUES)}"))
         chosen = BusFilter(
-            queue=_queue(body.queue),
+            queue=body.queue,
             reason=body.reason,
             event_type=body.event_type,
             tenant_id=caller.tenant_id,
@@ -130,7 +208,7 @@ class Api:
             await stack.aclose()
             raise
         lines = self._lines(opened, order, stack)
-        return StreamingResponse(lines, media_type="application/x-ndjson", headers=NO_STORE)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _lines(
         self, opened: AbstractConnection, order: Order, stack: AsyncExitStack
@@ -147,41 +225,6 @@ class Api:
                 return
         yield _line({"summary": counts})
 
-    async def _filter(self, request: Request) -> BusFilter:
-        caller = await self._caller(request)
-        query = request.query_params
-        chosen = BusFilter(
-            queue=_queue(query.get("queue")),
-            reason=query.get("reason"),
-            event_type=query.get("event_type"),
-            event_ids=frozenset(query.getlist("event_id")),
-        )
-        return replace(chosen, tenant_id=caller.tenant_id)
-
-    async def _caller(self, request: Request) -> Caller:
-        """Raises HttpError 401, 403, 503 if the database is down, or 429 for too many requests.
-
-        Listing counts too: it holds all letters while it reads them.
-        """
-        caller = await self._person(request)
-        http.allow(request, caller.email)
-        return caller
-
-    async def _person(self, request: Request) -> Caller:
-        try:
-            sign_in = await self.sign_ins.signed_in(request)
-            if sign_in is None:
-                raise HttpError(401, "sign in first")
-            if sign_in.is_super_admin:
-                return Caller(sign_in.email, None)
-            async with db.transaction(self.pool) as tx:
-                tenant_id = await store.administered(tx, sign_in.user_id, sign_in.company_id)
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the database is away", retry_after_s=5) from error
-        if tenant_id is None:
-            raise HttpError(403, "dead letters are for admins of the company and super admins")
-        return Caller(sign_in.email, tenant_id)
-
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AbstractConnection]:
         try:
@@ -192,26 +235,14 @@ class Api:
             raise HttpError(503, why, retry_after_s=5) from error
 
 
-def _queue(queue: str | None) -> str | None:
-    if queue is not None and queue not in QUEUES:
-        raise HttpError(
-            400,
-            "there is no such queue of dead letters",
-            details=[{"field": "queue", "reason": f"one of {', '.join(QUEUES)}"}],
-        )
-    return queue
-
-
-async def _order(request: Request) -> DeadLetterOrder:
-    # JSON only: a browser sends it for another site only after a preflight request (CORS).
-    raw = await http.body(request, what="an order", max_bytes=MAX_BODY_BYTES)
-    try:
-        return _decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        reason = str(error)[:500]
-        raise HttpError(
-            400, "the order is not valid", details=[{"field": "body", "reason": reason}]
-        ) from None
+def _filter(caller: Caller, query: DeadLetterFilter) -> BusFilter:
+    return BusFilter(
+        queue=query.queue,
+        reason=query.reason,
+        event_type=query.event_type,
+        tenant_id=caller.tenant_id,
+        event_ids=frozenset(filter(None, [query.event_id])),
+    )
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -39,7 +39,7 @@ class BusDeadLetter:
     event_type: str | None
     tenant_id: str | None
     size_bytes: int
-    unreadable: str | None = None
+    unreadable: str | None
 
     @property
     def kind(self) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import prometheus_client
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, Request, Response
 from msgspec import Meta
 from pydantic import BaseModel
 
 from farmiq import api
-from farmiq.api import BodyOf, JsonBody
+from farmiq.api import BodyOf, JsonBody, route
 from farmiq.cloud.edges import heartbeat, registry
 from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
@@ -124,85 +124,46 @@ HeartbeatBody = BodyOf(EdgeHeartbeat, max_bytes=MAX_BYTES, content_type=None)
 
 
 @dataclass
-class Api:
+class Api(api.Routes):
     pool: db.Pool
     sign_ins: sign_in.SignIns
     keyring: Keyring
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(
-            ROOT,
-            self.edges,
-            summary="The edges of the person's company, their keys and how they are",
-            response_model=Edges,
-            response_description="Those edges.",
-            dependencies=[sign_in.SIGN_IN],
-        )
-        app.add_api_route(
-            ENROLL,
-            self.enroll,
-            methods=["POST"],
-            summary="Register an edge's key by a one-time code",
-            status_code=201,
-            response_model_exclude_unset=True,
-            response_description="It is registered.",
-            responses=api.errors(
-                {
-                    403: "FORBIDDEN: nobody made the code, it was used, or it is over.",
-                    409: "CONFLICT: the key is registered already.",
-                    503: http.ERRORS[503],
-                }
-            ),
-        )
-        app.add_api_route(
-            ROTATE,
-            self.rotate,
-            methods=["POST"],
-            summary="Register the next key of an edge; the old one stays good for a while",
-            response_model_exclude_unset=True,
-            response_description="It is registered.",
-            dependencies=[EDGE_TOKEN],
-            responses=api.errors(
-                {
-                    403: "FORBIDDEN: the token was not signed for this very request (claim "
-                    "`request_sha256`, as `farmiq edge rotate` makes it).",
-                    409: "CONFLICT: the key is registered, from a file, or replaced already.",
-                }
-            ),
-        )
-        app.add_api_route(
-            HEARTBEAT,
-            self.heartbeat,
-            methods=["POST"],
-            summary="Say how an edge is",
-            response_model=EdgeKeyReplaced,
-            response_description="Stored; another key has taken this one's place.",
-            dependencies=[EDGE_TOKEN],
-            responses={204: {"description": "Stored; it replaces the one before."}},
-        )
-        app.add_api_route(
-            JWKS,
-            self.jwks,
-            summary="The public keys of enrolled edges",
-            response_description="The keys that are good now.",
-            responses=api.errors({503: http.ERRORS[503]}),
-        )
-
+    @route(
+        "POST",
+        ENROLL,
+        status_code=201,
+        response_model_exclude_unset=True,
+        responses={
+            403: "FORBIDDEN: nobody made the code, it was used, or it is over.",
+            409: "CONFLICT: the key is registered already.",
+            503: http.ERRORS[503],
+        },
+    )
     async def enroll(
-        self, response: Response, body: Annotated[JsonBody[EdgeEnrolment], Depends(EnrolmentBody)]
+        self, body: Annotated[JsonBody[EdgeEnrolment], Depends(EnrolmentBody)]
     ) -> EdgeRegistered:
+        """Register an edge's key by a one-time code."""
         wanted = await body.read()
         public = _public(wanted.public_key)
         made = await self._do(lambda tx: registry.enroll(tx, wanted.code, public))
-        response.headers.update(api.NO_STORE)
         return self._registered(made)
 
+    @route(
+        "POST",
+        ROTATE,
+        response_model_exclude_unset=True,
+        dependencies=[EDGE_TOKEN],
+        responses={
+            403: "FORBIDDEN: the token was not signed for this very request (claim "
+            "`request_sha256`, as `farmiq edge rotate` makes it).",
+            409: "CONFLICT: the key is registered, from a file, or replaced already.",
+        },
+    )
     async def rotate(
-        self,
-        request: Request,
-        response: Response,
-        body: Annotated[JsonBody[EdgeRotation], Depends(RotationBody)],
+        self, request: Request, body: Annotated[JsonBody[EdgeRotation], Depends(RotationBody)]
     ) -> EdgeRegistered:
+        """Register the next key of an edge; the old one stays good for a while."""
         edge = await self.keyring.identify(request)
         raw = await body.raw()
         wanted = body.decode(raw)
@@ -222,15 +183,20 @@ class Api:
         log.get(NAME).warning(
             "edges.key_replaced", name=made.edge_cluster_id, reason=f"by {made.key_id}"
         )
-        response.headers.update(api.NO_STORE)
         return self._registered(made)
 
+    @route(
+        "POST",
+        HEARTBEAT,
+        EdgeKeyReplaced,
+        response_description="Stored; another key has taken this one's place.",
+        dependencies=[EDGE_TOKEN],
+        responses={204: {"description": "Stored; it replaces the one before."}},
+    )
     async def heartbeat(
-        self,
-        request: Request,
-        response: Response,
-        body: Annotated[JsonBody[EdgeHeartbeat], Depends(HeartbeatBody)],
+        self, request: Request, body: Annotated[JsonBody[EdgeHeartbeat], Depends(HeartbeatBody)]
     ) -> Any:
+        """Say how an edge is."""
         edge = await self.keyring.identify(request)
         received = await body.read()
         if received.tenant_id not in edge.tenants:
@@ -241,11 +207,11 @@ class Api:
         if edge.replaced_by is None:
             return Response(status_code=204)
         # The holder of the old key is informed while it is still valid.
-        response.headers.update(api.NO_STORE)
         return EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
 
-    async def edges(self, request: Request, response: Response) -> Any:
-        """Those of the person's company, as row level security shows them."""
+    @route("GET", ROOT, Edges, dependencies=[sign_in.SIGN_IN])
+    async def edges(self, request: Request) -> Any:
+        """The edges of the person's company, their keys and how they are."""
         try:
             signed_in = await self.sign_ins.signed_in(request)
             if signed_in is None:
@@ -254,12 +220,11 @@ class Api:
                 rows = await registry.list_edges(connection)
         except session.SignedOutError:
             raise HttpError(401, "sign in first") from None
-        except db.UNAVAILABLE:
-            raise _unavailable() from None
-        response.headers.update(api.NO_STORE)
         return {"edges": rows}
 
+    @route("GET", JWKS, responses={503: http.ERRORS[503]})
     async def jwks(self, response: Response) -> Jwks:
+        """The public keys of enrolled edges."""
         response.headers["Cache-Control"] = "max-age=2"
         return Jwks(keys=await self._do(registry.valid_keys))
 
@@ -271,8 +236,6 @@ class Api:
             raise HttpError(403, str(error)) from None
         except KnownKeyError as error:
             raise HttpError(409, str(error)) from None
-        except db.UNAVAILABLE:
-            raise _unavailable() from None
 
     def _registered(self, made: Registration) -> EdgeRegistered:
         until = {"old_key_until": made.old_key_until} if made.old_key_until else {}
@@ -292,7 +255,3 @@ def _public(jwk: dict[str, Any]) -> tokens.PublicKey:
     except tokens.TokenError as error:
         details = [{"field": "public_key", "reason": str(error)}]
         raise HttpError(400, "the key is not valid", details=details) from None
-
-
-def _unavailable() -> HttpError:
-    return HttpError(503, "the database is away; try again", retry_after_s=5)

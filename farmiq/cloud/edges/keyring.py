@@ -113,11 +113,8 @@ class Keyring:
         until, known = self._cache.get(key_id, (0.0, []))
         if time.monotonic() < until:
             return known
-        try:
-            async with self.pool.connection() as connection:
-                known = await registry.registrations(connection, key_id)
-        except db.UNAVAILABLE:
-            raise HttpError(503, "the database is away; try again", retry_after_s=5) from None
+        async with self.pool.connection() as connection:
+            known = await registry.registrations(connection, key_id)
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
         self._cache[key_id] = time.monotonic() + CACHE_S, known

@@ -107,7 +107,7 @@ class Kind:
     """A table of master data: its rows are `struct`, told apart by the columns of `key`."""
 
     table: str
-    one: str
+    noun: str
     struct: type[msgspec.Struct]
     key: tuple[str, ...]
 
@@ -147,7 +147,7 @@ def parse(kind: Kind, rows: Sequence[Row]) -> tuple[list[Any], list[Problem]]:
             continue
         key = tuple(getattr(row, name) for name in kind.key)
         if key in lines:
-            reason = f"is the {kind.one} of line {lines[key]} again"
+            reason = f"is the {kind.noun} of line {lines[key]} again"
             problems.append(Problem(line, ", ".join(kind.key), reason))
             continue
         lines[key] = line

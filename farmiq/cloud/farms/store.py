@@ -79,7 +79,7 @@ async def remove(
         cursor = await tx.execute(query, {"tenant_id": tenant_id, **key})
     except psycopg.errors.ForeignKeyViolation as error:
         table = error.diag.table_name
-        raise RejectedError(f"{table} refer to this {kind.one}: remove them first") from error
+        raise RejectedError(f"{table} refer to this {kind.noun}: remove them first") from error
     return cursor.rowcount > 0
 
 
@@ -115,6 +115,6 @@ def _reason(kind: Kind, row: msgspec.Struct, error: psycopg.errors.IntegrityErro
     match error:
         case psycopg.errors.ForeignKeyViolation():
             missing = (error.diag.constraint_name or "").split("_")[-2]
-            return f"{kind.one} {name}: its {missing} is not registered"
+            return f"{kind.noun} {name}: its {missing} is not registered"
         case _:
-            return f"{kind.one} {name}: {error.diag.message_primary}"
+            return f"{kind.noun} {name}: {error.diag.message_primary}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import prometheus_client
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
@@ -73,7 +73,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             )
 
 
-class Ingestion:
+class Ingestion(api.Routes):
     def __init__(
         self,
         settings: CloudSettings,
@@ -87,26 +87,25 @@ class Ingestion:
         self._publishing = asyncio.Semaphore(MAX_PUBLISHING)
         self._log = log.get(NAME)
 
-    def add_to(self, app: FastAPI) -> None:
-        app.router.add_api_route(
-            ROUTE,
-            self.post_batch,
-            methods=["POST"],
-            route_class_override=http.RawRoute,
-            summary="Ingest edge outbox batch",
-            operation_id="postBatch",
-            description="The body may be sent with Content-Encoding: gzip.",
-            status_code=202,
-            response_model=batch.BatchAccepted,
-            response_description="Accepted: noted, and confirmed by the bus.",
-            dependencies=[
-                keyring.EDGE_TOKEN,
-                Depends(api.BodyOf(batch.OutboxBatch, max_bytes=batch.MAX_BYTES)),
-            ],
-            responses=api.errors(batch.ERRORS),
-        )
-
+    @api.route(
+        "POST",
+        ROUTE,
+        batch.BatchAccepted,
+        route_class_override=http.RawRoute,
+        operation_id="postBatch",
+        status_code=202,
+        response_description="Accepted: noted, and confirmed by the bus.",
+        dependencies=[
+            keyring.EDGE_TOKEN,
+            Depends(api.BodyOf(batch.OutboxBatch, max_bytes=batch.MAX_BYTES)),
+        ],
+        responses=batch.ERRORS,
+    )
     async def post_batch(self, request: Request) -> JSONResponse:
+        """Ingest edge outbox batch.
+
+        The body may be sent with Content-Encoding: gzip.
+        """
         edge = await self._keyring.identify(request)
         body = await _body(request)
         # A large body is parsed in a thread, so that other requests go on.

@@ -1,20 +1,16 @@
 """HTTP: devices for programs. A viewer reads, an operator commands, an admin registers."""
 
-import base64
-import binascii
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import astuple, dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from fastapi import Depends, FastAPI, Query
-from pydantic import Field, PlainValidator
+from fastapi import Depends, Query
+from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, JsonBody
+from farmiq.api import At, BodyOf, JsonBody, route
 from farmiq.edge import access
 from farmiq.edge.devices import registration, store
 from farmiq.edge.devices.device import (
@@ -30,6 +26,7 @@ from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
 ROUTE = "/api/v1/devices"
+DEVICE = ROUTE + "/{tenant_id}/{device_id}"
 MAX_ROWS = 500
 MAX_BYTES = 128 * 1024
 DEFAULT_TTL_S = 60
@@ -40,27 +37,11 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 CommandState = Literal["queued", "sent", "delivered", "applied", "failed", "expired"]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, array_like=True):
     """The last device of a page."""
 
-    tenant_id: str
-    device_id: str
-
-
-def _cursor(row: dict[str, Any]) -> str:
-    key = json.dumps([row["tenant_id"], row["device_id"]]).encode()
-    return base64.urlsafe_b64encode(key).decode()
-
-
-def _parse_cursor(text: str) -> Position:
-    try:
-        tenant_id, device_id = json.loads(base64.urlsafe_b64decode(text.encode()))
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        tenant_id = device_id = None
-    if not all(isinstance(part, str) and is_id(part) for part in (tenant_id, device_id)):
-        raise ValueError("is not what an earlier page gave as `next`")
-    return Position(tenant_id, device_id)
+    tenant_id: Id
+    device_id: Id
 
 
 class DeviceFilter(api.Filter):
@@ -68,9 +49,7 @@ class DeviceFilter(api.Filter):
     barn_id: api.Id | None = None
     state: State | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 100
-    after: Annotated[Position, PlainValidator(_parse_cursor, json_schema_input_type=str)] | None = (
-        None
-    )
+    after: Annotated[Position, api.cursor_of(Position)] | None = None
 
 
 class NewDevice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -193,93 +172,36 @@ class DeviceRevoked(api.Model):
 
 
 # Fields are parsed as people write them: an empty text is none, and "yes" is true.
-DeviceBody = BodyOf(NewDevice, max_bytes=MAX_BYTES)
-CommandBody = BodyOf(NewCommand, max_bytes=MAX_BYTES)
+DeviceBody = Annotated[JsonBody[NewDevice], Depends(BodyOf(NewDevice, max_bytes=MAX_BYTES))]
+CommandBody = Annotated[JsonBody[NewCommand], Depends(BodyOf(NewCommand, max_bytes=MAX_BYTES))]
 NOT_FOUND = {404: "NOT_FOUND: no such device, or no such command of it."}
 
 
-class Api:
+class Api(api.Routes):
     def __init__(self, pool: db.Pool) -> None:
         self.pool = pool
 
-    def add_to(self, app: FastAPI) -> None:
-        device_route = ROUTE + "/{tenant_id}/{device_id}"
-        app.add_api_route(
-            ROUTE,
-            self.ls,
-            summary="Devices by name (viewer)",
-            response_model=DevicePage,
-            response_description="A page.",
-        )
-        app.add_api_route(
-            ROUTE,
-            self.add,
-            methods=["POST"],
-            summary="Register a device (admin)",
-            status_code=201,
-            response_model=DeviceLogin,
-            response_description="How it connects.",
-            responses=api.errors({409: "CONFLICT: the name, or the station, is another device's."}),
-        )
-        app.add_api_route(
-            device_route,
-            self.show,
-            summary="One device (viewer)",
-            response_model=OneDevice,
-            response_description="The device.",
-            responses=api.errors(NOT_FOUND),
-        )
-        app.add_api_route(
-            f"{device_route}/revoke",
-            self.revoke,
-            methods=["POST"],
-            summary="Cut a device off (admin)",
-            response_description="It is cut off.",
-            responses=api.errors(NOT_FOUND),
-        )
-        app.add_api_route(
-            f"{device_route}/rotate",
-            self.rotate,
-            methods=["POST"],
-            summary="Another secret (admin)",
-            response_model=DeviceLogin,
-            response_description="How it connects from now on.",
-            responses=api.errors(NOT_FOUND),
-        )
-        app.add_api_route(
-            f"{device_route}/commands",
-            self.command,
-            methods=["POST"],
-            summary="Tell a device to do something (operator)",
-            status_code=202,
-            response_model=QueuedCommand,
-            response_description="It is queued.",
-            responses=api.errors(NOT_FOUND),
-        )
-        app.add_api_route(
-            f"{device_route}/commands/{{command_id}}",
-            self.show_command,
-            summary="What became of a command (viewer)",
-            response_model=QueuedCommand,
-            response_description="The command.",
-            responses=api.errors(NOT_FOUND),
-        )
-
+    @route("GET", ROUTE, DevicePage)
     async def ls(self, caller: access.Viewer, query: Annotated[DeviceFilter, Query()]) -> Any:
+        """Devices by name (viewer)."""
         async with self._transaction() as tx:
             rows = await store.page(
                 tx,
                 tenant_id=caller.tenant(query.tenant_id),
                 barn_id=query.barn_id,
                 state=query.state,
-                after=astuple(query.after) if query.after else ("", ""),
+                after=msgspec.structs.astuple(query.after) if query.after else ("", ""),
                 limit=query.limit + 1,
             )
         shown = rows[: query.limit]
         more = len(rows) > len(shown)
-        return {"devices": shown, "next": _cursor(shown[-1]) if more else None}
+        last = shown[-1] if more else None
+        following = api.cursor(last["tenant_id"], last["device_id"]) if last else None
+        return {"devices": shown, "next": following}
 
+    @route("GET", DEVICE, OneDevice, responses=NOT_FOUND)
     async def show(self, caller: access.Viewer, tenant_id: str, device_id: str) -> Any:
+        """One device (viewer)."""
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
             device = await store.show(tx, key)
@@ -288,9 +210,16 @@ class Api:
             raise HttpError(404, f"no device {key[1]!r} of tenant {key[0]!r} is known")
         return {**device, "commands": commands}
 
-    async def add(
-        self, caller: access.Admin, body: Annotated[JsonBody[NewDevice], Depends(DeviceBody)]
-    ) -> Any:
+    @route(
+        "POST",
+        ROUTE,
+        DeviceLogin,
+        status_code=201,
+        response_description="How it connects.",
+        responses={409: "CONFLICT: the name, or the station, is another device's."},
+    )
+    async def add(self, caller: access.Admin, body: DeviceBody) -> Any:
+        """Register a device (admin)."""
         written = await body.read_object()
         async with self._transaction() as tx:
             device = parse_device(written)
@@ -298,34 +227,45 @@ class Api:
             issued = await registration.add(tx, device, actor=caller.name)
         return issued.as_json()
 
+    @route("POST", f"{DEVICE}/revoke", responses=NOT_FOUND)
     async def revoke(self, caller: access.Admin, tenant_id: str, device_id: str) -> DeviceRevoked:
+        """Cut a device off (admin)."""
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
             await registration.revoke(tx, key, actor=caller.name)
         return DeviceRevoked(revoked=True)
 
+    @route("POST", f"{DEVICE}/rotate", DeviceLogin, responses=NOT_FOUND)
     async def rotate(self, caller: access.Admin, tenant_id: str, device_id: str) -> Any:
+        """Another secret (admin)."""
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
             issued = await registration.rotate(tx, key, actor=caller.name)
         return issued.as_json()
 
+    @route(
+        "POST",
+        f"{DEVICE}/commands",
+        QueuedCommand,
+        status_code=202,
+        response_description="It is queued.",
+        responses=NOT_FOUND,
+    )
     async def command(
-        self,
-        caller: access.Operator,
-        tenant_id: str,
-        device_id: str,
-        body: Annotated[JsonBody[NewCommand], Depends(CommandBody)],
+        self, caller: access.Operator, tenant_id: str, device_id: str, body: CommandBody
     ) -> Any:
+        """Tell a device to do something (operator)."""
         new_command = _command(await body.read_object())
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
             command_id = await registration.command(tx, key, actor=caller.name, **new_command)
             return await store.command(tx, command_id)
 
+    @route("GET", f"{DEVICE}/commands/{{command_id}}", QueuedCommand, responses=NOT_FOUND)
     async def show_command(
         self, caller: access.Viewer, tenant_id: str, device_id: str, command_id: UUID
     ) -> Any:
+        """What became of a command (viewer)."""
         key = _key(caller, tenant_id, device_id)
         async with self._transaction() as tx:
             command = await store.command(tx, command_id)
@@ -335,7 +275,7 @@ class Api:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[db.Connection]:
-        """Turn errors of the registry into HTTP errors; an unavailable database is 503."""
+        """Turn errors of the registry into HTTP errors."""
         try:
             async with db.transaction(self.pool) as tx:
                 yield tx
@@ -345,8 +285,6 @@ class Api:
             raise HttpError(404, str(error)) from None
         except registration.DeviceExistsError as error:
             raise HttpError(409, str(error)) from None
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
 
 
 def _key(caller: access.Caller, *key: str) -> store.Key:

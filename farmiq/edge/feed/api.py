@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import prometheus_client
-from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, Id, JsonBody
+from farmiq.api import At, BodyOf, Id, JsonBody, route
 from farmiq.edge import access, audit, outbox
 from farmiq.edge.feed import lot, store
 from farmiq.edge.feed.lot import LotReceived
@@ -94,47 +94,15 @@ class FeedIntakes(api.Model):
 
 Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
 LotBody = BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, root="$", message=NOT_STORED)
+CONFLICT = {409: "CONFLICT: the event_id or Idempotency-Key was used for something else."}
 
 
-class Api:
+class Api(api.Routes):
     def __init__(self, pool: db.Pool, *, service: str) -> None:
         self.pool = pool
         self._log = log.get(service)
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(
-            LOTS,
-            self.post_lot,
-            methods=["POST"],
-            summary="A lot of feed was delivered",
-            operation_id="postFeedLot",
-            description="For operators. The same event_id or Idempotency-Key with the same body "
-            "has the same answer and no second effect.",
-            status_code=201,
-            response_description="The lot: stored, and waiting to be sent to the cloud.",
-            responses=api.errors(
-                {409: "CONFLICT: the event_id or Idempotency-Key was used for something else."}
-            ),
-        )
-        app.add_api_route(
-            LOTS,
-            self.get_lots,
-            summary="Lots of feed, newest first",
-            operation_id="getFeedLots",
-            response_model=FeedLots,
-            response_description="A page.",
-            responses={200: api.CSV},
-        )
-        app.add_api_route(
-            INTAKES,
-            self.get_intakes,
-            summary="Feed taken in, newest first",
-            operation_id="getFeedIntakes",
-            response_model=FeedIntakes,
-            response_description="A page.",
-            responses={200: api.CSV},
-        )
-
+    @route("POST", LOTS, operation_id="postFeedLot", status_code=201, responses=CONFLICT)
     async def post_lot(
         self,
         request: Request,
@@ -151,6 +119,12 @@ class Api:
             ),
         ] = None,
     ) -> FeedLot:
+        """A lot of feed was delivered.
+
+        For operators. The response is the lot: stored, and waiting to be sent to the cloud. The
+        same event_id or Idempotency-Key with the same body has the same answer and no second
+        effect.
+        """
         raw = await body.raw()
         received = body.decode(raw)
         caller.tenant(received.tenant_id)
@@ -173,15 +147,12 @@ class Api:
 
     async def _store(self, new: store.Lot) -> dict[str, Any]:
         """The lot, its event and the note of who did it in one transaction, or none of them."""
-        try:
-            async with db.transaction(self.pool) as tx:
-                await _require_tenant(tx, new.event.tenant_id)
-                is_new = await store.add_lot(tx, new)
-                if is_new:
-                    await _append_to_outbox(tx, new)
-                row = await _known_lot(tx, new)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        async with db.transaction(self.pool) as tx:
+            await _require_tenant(tx, new.event.tenant_id)
+            is_new = await store.add_lot(tx, new)
+            if is_new:
+                await _append_to_outbox(tx, new)
+            row = await _known_lot(tx, new)
         self._count("new" if is_new else "repeated", new.event)
         return row
 
@@ -194,17 +165,21 @@ class Api:
             trace_id=event.trace_id,
         )
 
+    @route("GET", LOTS, FeedLots, operation_id="getFeedLots", responses={200: api.CSV})
     async def get_lots(
         self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
     ) -> Any:
+        """Lots of feed, newest first."""
         rows, following = await self._page(caller, query, store.lots, key="event_id")
         if query.format == "csv":
             return api.csv_response(request, store.LOT, rows, following)
         return {"lots": rows, "next_cursor": following}
 
+    @route("GET", INTAKES, FeedIntakes, operation_id="getFeedIntakes", responses={200: api.CSV})
     async def get_intakes(
         self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
     ) -> Any:
+        """Feed taken in, newest first."""
         rows, following = await self._page(caller, query, store.intakes, key="intake_id")
         if query.format == "csv":
             return api.csv_response(request, store.INTAKE, rows, following)
@@ -214,16 +189,9 @@ class Api:
         self, caller: access.Caller, query: FeedFilter, select: Rows, *, key: str
     ) -> tuple[list[Mapping[str, Any]], str | None]:
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                rows = await select(connection, wanted)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        async with self.pool.connection(timeout=5.0) as connection:
+            rows = await select(connection, wanted)
         return api.cut(rows, query.limit, at="occurred_at", key=key)
-
-    def _unavailable(self, error: BaseException) -> HttpError:
-        self._log.warning("feed.database_away", error=db.first_line(error))
-        return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
 
 
 async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:

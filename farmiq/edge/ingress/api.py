@@ -1,24 +1,28 @@
 """The HTTP API of ingress: quarantine, alerts, losses, gaps. Every route needs a key."""
 
-import math
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
-from datetime import datetime
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from fastapi import FastAPI, Request
-from starlette.responses import JSONResponse
+from fastapi import Depends, Path, Query
+from msgspec import Meta
+from pydantic import Field
 
+from farmiq import api
+from farmiq.api import At, BodyOf, JsonBody, Text, route
 from farmiq.edge import access, alerts, losses
+from farmiq.edge.alerts import Severity
 from farmiq.edge.ingress import jobs, quarantine, rules, store
 from farmiq.edge.ingress.quarantine import Handle, Quarantine
+from farmiq.edge.ingress.rules import Gap
 from farmiq.edge.ingress.store import Boot
-from farmiq.messages import check, instants
 from farmiq.plumbing import db, deadletters, http
+from farmiq.plumbing.http import HttpError
 
+QUARANTINE = "/api/v1/quarantine"
+ALERTS = "/api/v1/alerts"
 MAX_ON_A_PAGE = 1000
 MAX_GAPS_OF_A_DEVICE = 64
 MAX_BODY_BYTES = 1024 * 1024
@@ -26,19 +30,52 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_PER_REQUEST = 5_000
 _MAX_HOURS = 24.0 * 366 * 100
 
+# --- parameters and bodies
+
+Hours = Annotated[float, Field(ge=0, le=_MAX_HOURS, allow_inf_nan=False)]
+HoursGiven = Annotated[float, Meta(ge=0, le=_MAX_HOURS)]
+
+
+class Page(api.Filter):
+    """One page, newest first; `before` is the `next` of the page before."""
+
+    before: UUID | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_ON_A_PAGE)] = 100
+
+
+class QuarantineFilter(Page):
+    kind: rules.Kind | None = None
+    reason: Text | None = None
+    topic: Text | None = None
+    older_than_hours: Hours | None = None
+    newer_than_hours: Hours | None = None
+
+
+class AlertFilter(Page):
+    closed: bool = False
+
 
 class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which messages: by `ids`, or by what they have in common. `all` means every one."""
 
-    ids: list[UUID] | msgspec.UnsetType = msgspec.UNSET
-    kind: str | msgspec.UnsetType = msgspec.UNSET
-    reason: str | msgspec.UnsetType = msgspec.UNSET
-    topic: str | msgspec.UnsetType = msgspec.UNSET
-    older_than_hours: float | msgspec.UnsetType = msgspec.UNSET
-    newer_than_hours: float | msgspec.UnsetType = msgspec.UNSET
+    ids: list[UUID] | None = None
+    kind: rules.Kind | None = None
+    reason: str | None = None
+    topic: str | None = None
+    older_than_hours: HoursGiven | None = None
+    newer_than_hours: HoursGiven | None = None
     all: bool = False
-    limit: int = MAX_PER_REQUEST
+    limit: Annotated[int, Meta(ge=1, le=MAX_PER_REQUEST)] = MAX_PER_REQUEST
     dry_run: bool = False
+
+    def filter(self) -> deadletters.Filter:
+        """Raises HttpError 400 if nothing is chosen."""
+        given = msgspec.structs.asdict(self)
+        chosen = {name: given[name] or None for name in ("ids", "kind", "reason", "topic")}
+        chosen |= {name: given[name] for name in ("older_than_hours", "newer_than_hours")}
+        if not self.all and all(value is None for value in chosen.values()):
+            raise HttpError(400, 'choose some by ids or a filter, or say "all": true')
+        return chosen
 
 
 class Closing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -48,244 +85,255 @@ class Closing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     subject: str
 
 
-class Api:
+# Any content type will do: the callers are programs with a key, not browsers.
+ChosenBody = Annotated[
+    JsonBody[Chosen], Depends(BodyOf(Chosen, max_bytes=MAX_BODY_BYTES, content_type=None))
+]
+ClosingBody = Annotated[
+    JsonBody[Closing], Depends(BodyOf(Closing, max_bytes=MAX_BODY_BYTES, content_type=None))
+]
+
+# --- responses
+
+
+class QuarantineRow(api.Model):
+    """A message that could not be taken. `truncated`: its bytes were cut, it cannot be redriven."""
+
+    quarantine_id: UUID
+    topic: str
+    kind: rules.Kind
+    gist: str
+    reasons: list[str]
+    raw_size_bytes: int
+    truncated: bool
+    received_count: int
+    first_received_at: At
+    last_received_at: At
+    redriven_count: int
+    last_redriven_at: At | None
+
+
+class QuarantineCount(api.Model):
+    kind: rules.Kind
+    reason: str
+    rows: int
+    messages: int
+
+
+class QuarantinePage(api.Model):
+    """`next` is the `before` of the next page; null on the last. Totals are of all messages."""
+
+    rows: list[QuarantineRow]
+    next: UUID | None
+    counts: list[QuarantineCount]
+    total_rows: int
+    total_bytes: int
+
+
+class QuarantinedMessage(QuarantineRow):
+    raw_base64: str
+
+
+class QuarantineResult(api.Model):
+    """What became of the chosen ones; `gone` ones were discarded, or taken by somebody else."""
+
+    chosen: int
+    truncated: int
+    conflicts: int
+    accepted: int
+    refused: int
+    gone: int
+    dry_run: bool
+
+
+class EdgeAlert(api.Model):
+    alert_id: UUID
+    kind: str
+    subject: str
+    severity: Severity
+    message: str
+    seen_count: int
+    raised_at: At
+    last_seen_at: At
+    closed_at: At | None
+    closed_by: str | None
+
+
+class EdgeAlerts(api.Model):
+    alerts: list[EdgeAlert]
+    next: UUID | None
+
+
+class AlertClosed(api.Model):
+    closed: bool
+
+
+class Loss(api.Model):
+    """What was dropped on purpose, by a device or by this edge."""
+
+    loss_id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    event_class: Annotated[str, Field(alias="class")]
+    count: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    occurred_at: At
+    recorded_at: At
+
+
+class LossTotal(api.Model):
+    tenant_id: str
+    event_class: Annotated[str, Field(alias="class")]
+    count: int
+
+
+class Losses(api.Model):
+    losses: list[Loss]
+    next: UUID | None
+    totals: list[LossTotal]
+
+
+class DeviceGaps(api.Model):
+    """`not_listed` of the missing numbers lie in lower gaps than those that are listed."""
+
+    tenant_id: str
+    device_id: str
+    highest_seq: int
+    missing: int
+    missing_since: At | None
+    not_listed: int
+    gaps: list[Gap]
+
+
+class AllGaps(api.Model):
+    devices: list[DeviceGaps]
+
+
+# --- routes
+
+
+class Api(api.Routes):
     """The routes; `handle` is handlers.handle, which a redrive uses."""
 
     def __init__(self, pool: db.Pool, handle: Handle) -> None:
-        self._pool, self._handle = pool, handle
+        self.pool, self._handle = pool, handle
 
-    def add_to(self, app: FastAPI) -> None:
-        for path, method, handler in (
-            ("/api/v1/quarantine", "GET", self.quarantine),
-            ("/api/v1/quarantine/redrive", "POST", self.redrive),
-            ("/api/v1/quarantine/discard", "POST", self.discard),
-            ("/api/v1/quarantine/{quarantine_id}", "GET", self.quarantined),
-            ("/api/v1/alerts", "GET", self.alerts),
-            ("/api/v1/alerts/close", "POST", self.close_alert),
-            ("/api/v1/losses", "GET", self.losses),
-            ("/api/v1/devices/gaps", "GET", self.gaps),
-        ):
-            app.add_route(path, _endpoint(handler), methods=[method])
-
-    async def quarantine(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        parameters = Parameters(request.query_params)
-        filters = _filter(parameters)
-        before, limit = parameters.uuid("before"), parameters.limit()
-        parameters.done()
-        table = quarantine.TABLE
-        async with self._pool.connection(timeout=5.0) as connection:
+    @route("GET", QUARANTINE, QuarantinePage)
+    async def quarantine(
+        self, _: access.ViewerOfAll, query: Annotated[QuarantineFilter, Query()]
+    ) -> Any:
+        """Messages that could not be taken, newest first, and how many by reason."""
+        chosen, table = query.model_dump(exclude={"before", "limit"}), quarantine.TABLE
+        async with self.pool.connection(timeout=5.0) as connection:
             rows = await deadletters.ls(
-                connection, table, {**filters, "before": before}, limit=limit
+                connection, table, {**chosen, "before": query.before}, limit=query.limit
             )
-            counts = await deadletters.counts(connection, table, filters)
+            counts = await deadletters.counts(connection, table, chosen)
             total, size = await quarantine.size(connection)
-        return _json(
-            {
-                "rows": rows,
-                "next": rows[-1]["quarantine_id"] if len(rows) == limit else None,
-                "counts": counts,
-                "total_rows": total,
-                "total_bytes": size,
-            }
-        )
+        following = _next(rows, query, "quarantine_id")
+        totals = {"total_rows": total, "total_bytes": size}
+        return {"rows": rows, "next": following, "counts": counts, **totals}
 
-    async def quarantined(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        parameters = Parameters(request.path_params)
-        quarantine_id = parameters.uuid("quarantine_id")
-        parameters.done()
-        async with self._pool.connection(timeout=5.0) as connection:
-            row = quarantine_id and await deadletters.show(
-                connection, quarantine.TABLE, quarantine_id, payload="raw"
-            )
-        if not row:
-            raise http.HttpError(404, f"there is no message {quarantine_id} in quarantine")
-        raw = row.pop("raw")
-        return _json({**row, "raw_base64": b64encode(raw).decode()})
+    @route(
+        "GET",
+        f"{QUARANTINE}/{{quarantine_id}}",
+        QuarantinedMessage,
+        responses={400: http.ERRORS[400]},
+    )
+    async def quarantined(
+        self,
+        _: access.ViewerOfAll,
+        quarantine_id: Annotated[str, Path(json_schema_extra={"format": "uuid"})],
+    ) -> Any:
+        """One of them, with its bytes."""
+        try:
+            row_id = UUID(quarantine_id)
+        except ValueError:
+            raise api.invalid(("quarantine_id", "not a UUID")) from None
+        async with self.pool.connection(timeout=5.0) as connection:
+            row = await deadletters.show(connection, quarantine.TABLE, row_id, payload="raw")
+        if row is None:
+            raise HttpError(404, f"there is no message {row_id} in quarantine")
+        raw_base64 = b64encode(row.pop("raw")).decode()
+        return {**row, "raw_base64": raw_base64}
 
-    async def redrive(self, request: Request) -> JSONResponse:
-        return await self._move(request, deadletters.redrive)
+    @route("POST", f"{QUARANTINE}/redrive", QuarantineResult)
+    async def redrive(self, caller: access.OperatorOfAll, body: ChosenBody) -> Any:
+        """Handle some messages again."""
+        return await self._move(caller, await body.read(), deadletters.redrive)
 
-    async def discard(self, request: Request) -> JSONResponse:
-        return await self._move(request, deadletters.discard)
+    @route("POST", f"{QUARANTINE}/discard", QuarantineResult)
+    async def discard(self, caller: access.OperatorOfAll, body: ChosenBody) -> Any:
+        """Give some up for good, onto the loss ledger."""
+        return await self._move(caller, await body.read(), deadletters.discard)
 
     async def _move(
-        self, request: Request, move: Callable[..., Awaitable[deadletters.Result]]
-    ) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator")
-        chosen, order = await _chosen(request)
+        self,
+        caller: access.Caller,
+        order: Chosen,
+        move: Callable[..., Awaitable[deadletters.Result]],
+    ) -> dict[str, Any]:
         by = Quarantine(self._handle, f"key {caller.name}", f"discarded by {caller.name}")
-        result = await move(self._pool, by, chosen, limit=order.limit, dry_run=order.dry_run)
-        return _json(result.described())
+        result = await move(self.pool, by, order.filter(), limit=order.limit, dry_run=order.dry_run)
+        return result.described()
 
-    async def alerts(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        parameters = Parameters(request.query_params)
-        closed = parameters.one_of("closed", ("true", "false")) == "true"
-        before, limit = parameters.uuid("before"), parameters.limit()
-        parameters.done()
-        async with self._pool.connection(timeout=5.0) as connection:
-            rows = await alerts.latest(connection, closed=closed, before=before, limit=limit)
-        return _json({"alerts": rows, "next": rows[-1]["alert_id"] if len(rows) == limit else None})
+    @route("GET", ALERTS, EdgeAlerts)
+    async def alerts(self, _: access.ViewerOfAll, query: Annotated[AlertFilter, Query()]) -> Any:
+        """What a person should look at, newest first."""
+        async with self.pool.connection(timeout=5.0) as connection:
+            rows = await alerts.latest(connection, **query.model_dump())
+        return {"alerts": rows, "next": _next(rows, query, "alert_id")}
 
-    async def close_alert(self, request: Request) -> JSONResponse:
-        caller = await access.require(request, self._pool, "operator")
-        closing = await _body(request, _closing_decoder, Closing)
-        async with db.transaction(self._pool) as tx:
+    @route(
+        "POST",
+        f"{ALERTS}/close",
+        AlertClosed,
+        responses={404: "NOT_FOUND: No such alert is open."},
+    )
+    async def close_alert(self, caller: access.OperatorOfAll, body: ClosingBody) -> Any:
+        """An alert was dealt with."""
+        closing = await body.read()
+        async with db.transaction(self.pool) as tx:
             chosen = alerts.Filter(closing.kind, closing.subject, exact=True)
             closed_count = await alerts.close_chosen(tx, chosen, by=f"key {caller.name}")
         if not closed_count:
-            raise http.HttpError(404, f"no open alert {closing.kind!r} of {closing.subject!r}")
-        return _json({"closed": True})
+            raise HttpError(404, f"no open alert {closing.kind!r} of {closing.subject!r}")
+        return {"closed": True}
 
-    async def losses(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        parameters = Parameters(request.query_params)
-        before, limit = parameters.uuid("before"), parameters.limit()
-        parameters.done()
-        async with self._pool.connection(timeout=5.0) as connection:
-            rows = await losses.latest(connection, before=before, limit=limit)
+    @route("GET", "/api/v1/losses", Losses)
+    async def losses(self, _: access.ViewerOfAll, query: Annotated[Page, Query()]) -> Any:
+        """What was dropped on purpose, newest first."""
+        async with self.pool.connection(timeout=5.0) as connection:
+            rows = await losses.latest(connection, **query.model_dump())
             totals = await losses.totals(connection)
-        following = rows[-1]["loss_id"] if len(rows) == limit else None
-        return _json({"losses": rows, "next": following, "totals": totals})
+        return {"losses": rows, "next": _next(rows, query, "loss_id"), "totals": totals}
 
-    async def gaps(self, request: Request) -> JSONResponse:
-        await access.require(request, self._pool, "viewer")
-        Parameters(request.query_params).done()
-        async with self._pool.connection(timeout=5.0) as connection:
+    @route("GET", "/api/v1/devices/gaps", AllGaps, responses={400: http.ERRORS[400]})
+    async def gaps(self, _: access.ViewerOfAll) -> Any:
+        """Which numbers of which devices are missing."""
+        async with self.pool.connection(timeout=5.0) as connection:
             boots = await store.boots(connection)
         devices = [_device(of, device_gaps) for of, device_gaps in jobs.by_device(boots)]
-        return _json(
-            {"devices": [device for device in devices if device["missing"]][:MAX_ON_A_PAGE]}
-        )
+        return {"devices": [device for device in devices if device.missing][:MAX_ON_A_PAGE]}
 
 
-class Parameters:
-    """Parameters of a request; `done` raises all errors at once."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values, self._errors = values, list[dict[str, Any]]()
-
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name)
-        if value is not None and "\x00" in value:
-            self._no(name, "contains a NUL character")
-            return None
-        return str(value) if value else None
-
-    def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        value = self.text(name)
-        if value is not None and value not in allowed:
-            self._no(name, f"choose one of {', '.join(allowed)}")
-            return None
-        return value
-
-    def uuid(self, name: str) -> UUID | None:
-        value = self.text(name)
-        try:
-            return UUID(value) if value else None
-        except ValueError:
-            self._no(name, "not a UUID")
-            return None
-
-    def hours(self, name: str) -> float | None:
-        value = self.text(name)
-        try:
-            number = float(value) if value else None
-        except ValueError:
-            self._no(name, "not a number")
-            return None
-        if number is not None and not (math.isfinite(number) and 0 <= number <= _MAX_HOURS):
-            self._no(name, f"not between 0 and {_MAX_HOURS:.0f}")
-            return None
-        return number
-
-    def limit(self) -> int:
-        value = self.text("limit") or "100"
-        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MAX_ON_A_PAGE):
-            self._no("limit", f"a number from 1 to {MAX_ON_A_PAGE}")
-            return 1
-        return int(value)
-
-    def done(self) -> None:
-        if self._errors:
-            raise http.HttpError(400, "the request is not valid", details=self._errors)
-
-    def _no(self, name: str, reason: str) -> None:
-        self._errors.append({"field": name, "reason": reason})
+def _next(rows: list[dict[str, Any]], page: Page, key: str) -> UUID | None:
+    return rows[-1][key] if len(rows) == page.limit else None
 
 
-def _endpoint(handler: Any) -> Any:
-    async def endpoint(request: Request) -> JSONResponse:
-        try:
-            response: JSONResponse = await handler(request)
-        except db.UNAVAILABLE as error:
-            raise http.HttpError(503, "the edge's database is away", retry_after_s=5) from error
-        return response
-
-    return endpoint
-
-
-_chosen_decoder = msgspec.json.Decoder(Chosen)
-_closing_decoder = msgspec.json.Decoder(Closing)
-
-
-async def _body(request: Request, decoder: Any, kind: Any) -> Any:
-    """The body as `kind`. Raises HttpError 400 with every error, 413 if it is too large."""
-    raw = await http.body(request, what="a request", max_bytes=MAX_BODY_BYTES, kind=None)
-    try:
-        return check.read(raw, decoder, kind)
-    except check.InvalidError as invalid:
-        details = [{"reason": reason} for reason in invalid.reasons]
-        raise http.HttpError(400, "the request is not valid", details=details) from None
-
-
-def _filter(parameters: Parameters) -> dict[str, Any]:
-    return {
-        "kind": parameters.one_of("kind", rules.KINDS),
-        "reason": parameters.text("reason"),
-        "topic": parameters.text("topic"),
-        "older_than_hours": parameters.hours("older_than_hours"),
-        "newer_than_hours": parameters.hours("newer_than_hours"),
-    }
-
-
-async def _chosen(request: Request) -> tuple[deadletters.Filter, Chosen]:
-    order: Chosen = await _body(request, _chosen_decoder, Chosen)
-    parameters = Parameters(_filter_values(order))
-    chosen = {"ids": order.ids or None, **_filter(parameters)}
-    parameters.done()
-    if not 1 <= order.limit <= MAX_PER_REQUEST:
-        raise http.HttpError(400, f"limit: a number from 1 to {MAX_PER_REQUEST}")
-    if not order.all and all(value is None for value in chosen.values()):
-        raise http.HttpError(400, 'choose some by ids or a filter, or say "all": true')
-    return chosen, order
-
-
-def _filter_values(chosen: Chosen) -> dict[str, str]:
-    names = ("kind", "reason", "topic", "older_than_hours", "newer_than_hours")
-    values = {name: getattr(chosen, name) for name in names}
-    return {name: str(value) for name, value in values.items() if value is not msgspec.UNSET}
-
-
-def _device(boots: list[Boot], device_gaps: list[rules.Gap]) -> dict[str, Any]:
+def _device(boots: list[Boot], device_gaps: list[Gap]) -> DeviceGaps:
     since = [boot.missing_since for boot in boots if boot.missing_since is not None]
     forgotten = sum(boot.forgotten for boot in boots)
-    return {
-        "tenant_id": boots[0].seen.tenant_id,
-        "device_id": boots[0].seen.device_id,
-        "highest_seq": max(boot.seen.spans[-1][1] for boot in boots),
-        "missing": sum(gap.count for gap in device_gaps) + forgotten,
-        "missing_since": min(since, default=None),
-        "not_listed": forgotten + sum(gap.count for gap in device_gaps[:-MAX_GAPS_OF_A_DEVICE]),
-        "gaps": [asdict(gap) for gap in device_gaps[-MAX_GAPS_OF_A_DEVICE:]],
-    }
-
-
-def _json(body: dict[str, Any]) -> JSONResponse:
-    return JSONResponse(msgspec.to_builtins(body, builtin_types=(), enc_hook=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return instants.rfc3339(value) if isinstance(value, datetime) else str(value)
+    return DeviceGaps(
+        tenant_id=boots[0].seen.tenant_id,
+        device_id=boots[0].seen.device_id,
+        highest_seq=max(boot.seen.spans[-1][1] for boot in boots),
+        missing=sum(gap.count for gap in device_gaps) + forgotten,
+        missing_since=min(since, default=None),
+        not_listed=forgotten + sum(gap.count for gap in device_gaps[:-MAX_GAPS_OF_A_DEVICE]),
+        gaps=device_gaps[-MAX_GAPS_OF_A_DEVICE:],
+    )

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
-from fastapi import Depends, FastAPI, Header, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Depends, Header, Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, Id, ResponseOf
+from farmiq.api import At, BodyOf, Id, ResponseOf, route
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
@@ -24,7 +23,7 @@ from farmiq.messages import media
 from farmiq.messages.check import InvalidError
 from farmiq.messages.media import ImageToUpload, ImageType, UploadAddress
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images.gallery import Gallery
@@ -101,7 +100,7 @@ async def _presign_headers(
     """For the document; the handler reads it itself."""
 
 
-class Api:
+class Api(api.Routes):
     """Without a bucket every route says so, and lists still work."""
 
     def __init__(
@@ -115,70 +114,36 @@ class Api:
         self._gallery = Gallery(bucket) if bucket else None
         self._uploads = upload.Uploads(settings, pool, bucket) if bucket else None
         self._allowance = Allowance(settings.media_presigns_per_minute)
-        self._log = log.get("edge-media-store")
-
-    def add_to(self, app: FastAPI) -> None:
-        app.router.add_api_route(
-            media.PRESIGN,
-            self.presign,
-            methods=["POST"],
-            route_class_override=http.RawRoute,
-            summary="Where a device may put an image",
-            operation_id="presignImage",
-            description="PUT the bytes to `upload_url` with `required_headers`; without "
-            "contentLength it is one of the edge's, which answers 413 above 10 MiB. The same "
-            "x-request-id has the same media_id; `mediaId` asks about the same image again, and "
-            "answers `stored` if it is whole in the store.",
-            dependencies=[
-                Depends(access.DeviceToken()),
-                Depends(_presign_headers),
-                Depends(BodyOf(ImageToUpload, max_bytes=MAX_BYTES)),
-                Depends(ResponseOf(UploadAddress, description="Where to put it.")),
-            ],
-            responses=api.errors(
-                {
-                    403: "FORBIDDEN: the body speaks of somebody else; `details` says where.",
-                    409: "CONFLICT: this mediaId or x-request-id was used for an image of another "
-                    "content.",
-                    413: f"PAYLOAD_TOO_LARGE: the image is, or the request has more than "
-                    f"{MAX_BYTES} bytes.",
-                    429: "TOO_MANY_REQUESTS: the device asks too often; see Retry-After.",
-                    503: "UNAVAILABLE: the database or the object store is away, or there is none.",
-                }
-            ),
-        )
-        app.add_route(upload.ROUTE, self.upload, methods=["PUT"])
-        app.add_api_route(
-            ROOT,
-            self.ls,
-            summary="Images, newest capture first",
-            response_model=EdgeImages,
-            response_description="A page.",
-        )
-        app.add_api_route(
-            f"{ROOT}/{{media_id}}",
-            self.image,
-            summary="The picture as it was taken, without EXIF and other metadata",
-            **Gallery.document(),
-        )
-        app.add_api_route(
-            f"{ROOT}/{{media_id}}/detail",
-            self.detail,
-            summary="What is known of an image",
-            response_model=EdgeImageDetail,
-            response_description="All of it.",
-            responses=api.errors({404: "NOT_FOUND: there is no such image."}),
-        )
-        app.add_api_route(
-            f"{ROOT}/{{media_id}}/thumbnail",
-            self.thumbnail,
-            summary="A small picture of it, at most 320 pixels wide and high",
-            **Gallery.document(),
-        )
 
     # --- for devices
 
-    async def presign(self, request: Request) -> JSONResponse:
+    @route(
+        "POST",
+        media.PRESIGN,
+        route_class_override=http.RawRoute,
+        operation_id="presignImage",
+        dependencies=[
+            Depends(access.DeviceToken()),
+            Depends(_presign_headers),
+            Depends(BodyOf(ImageToUpload, max_bytes=MAX_BYTES)),
+            Depends(ResponseOf(UploadAddress, description="Where to put it.")),
+        ],
+        responses={
+            403: "FORBIDDEN: the body speaks of somebody else; `details` says where.",
+            409: "CONFLICT: this mediaId or x-request-id was used for an image of another content.",
+            413: f"PAYLOAD_TOO_LARGE: the image is, or the request has more than {MAX_BYTES} "
+            "bytes.",
+            429: "TOO_MANY_REQUESTS: the device asks too often; see Retry-After.",
+            503: "UNAVAILABLE: the database or the object store is away, or there is none.",
+        },
+    )
+    async def presign(self, request: Request) -> Response:
+        """Where a device may put an image.
+
+        PUT the bytes to `upload_url` with `required_headers`; without contentLength it is one of
+        the edge's, which answers 413 above 10 MiB. The same x-request-id has the same media_id;
+        `mediaId` asks about the same image again, and answers `stored` if it is whole in the store.
+        """
         caller = await access.require_device(request, self.pool)
         self._allow(caller)
         upload_request = _read(
@@ -194,12 +159,10 @@ class Api:
             if upload_request.media_id is not None and not image.stored:
                 image = await self._settled(checker, image)
             address = await self._address(request, bucket, upload_request, image)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
         except objects.UNAVAILABLE as error:
-            raise _store_unavailable(error) from error
-        body = msgspec.json.encode(address)
-        return _Encoded(body, headers=api.NO_STORE)
+            why = f"the object store is away: {error}"[:300]
+            raise HttpError(503, why, retry_after_s=5) from error
+        return Response(msgspec.json.encode(address), media_type=http.JSON)
 
     async def _image(
         self,
@@ -241,6 +204,7 @@ class Api:
         async with db.transaction(self.pool) as tx:
             return await store.by_id(tx, image.id) or image
 
+    @route("PUT", upload.ROUTE, route_class_override=http.RawRoute, include_in_schema=False)
     async def upload(self, request: Request) -> Response:
         if self._uploads is None:
             raise _no_store()
@@ -291,29 +255,35 @@ class Api:
 
     # --- for people
 
-    async def ls(
-        self, response: Response, caller: access.Viewer, query: Annotated[ImageFilter, Query()]
-    ) -> Any:
+    @route("GET", ROOT, EdgeImages)
+    async def ls(self, caller: access.Viewer, query: Annotated[ImageFilter, Query()]) -> Any:
+        """Images, newest capture first."""
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                images = await store.page(connection, wanted)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        async with self.pool.connection(timeout=5.0) as connection:
+            images = await store.page(connection, wanted)
         rows, following = api.cut(images, query.limit, at="captured_at", key="media_id")
-        response.headers.update(api.NO_STORE)
         images = [{name: row[name] for name in store.SHOWN} for row in rows]
         return {"images": images, "next_cursor": following}
 
-    async def detail(self, response: Response, caller: access.Viewer, media_id: UUID) -> Any:
-        response.headers.update(api.NO_STORE)
+    @route(
+        "GET",
+        f"{ROOT}/{{media_id}}/detail",
+        EdgeImageDetail,
+        responses={404: "NOT_FOUND: there is no such image."},
+    )
+    async def detail(self, caller: access.Viewer, media_id: UUID) -> Any:
+        """What is known of an image."""
         return await self._row(caller, media_id)
 
+    @route("GET", f"{ROOT}/{{media_id}}", **Gallery.document())
     async def image(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
+        """The picture as it was taken, without EXIF and other metadata."""
         row = await self._stored(caller, media_id)
         return await self._show().whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
+    @route("GET", f"{ROOT}/{{media_id}}/thumbnail", **Gallery.document())
     async def thumbnail(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
+        """A small picture of it, at most 320 pixels wide and high."""
         row = await self._stored(caller, media_id)
         return await self._show().small(request, row["object_key"], row["sha256"])
 
@@ -325,11 +295,8 @@ class Api:
         return row
 
     async def _row(self, caller: access.Caller, media_id: UUID) -> Mapping[str, Any]:
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                row = await store.show(connection, media_id)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        async with self.pool.connection(timeout=5.0) as connection:
+            row = await store.show(connection, media_id)
         if row is None or not caller.reaches(row["tenant_id"]):
             raise HttpError(404, "there is no such image")
         return row
@@ -343,15 +310,6 @@ class Api:
         if self._bucket is None or self._checker is None:
             raise _no_store()
         return self._bucket, self._checker
-
-    def _unavailable(self, error: BaseException) -> HttpError:
-        self._log.warning("media.database_away", error=db.first_line(error))
-        return HttpError(503, "the edge's database is away; try again", retry_after_s=5)
-
-
-class _Encoded(JSONResponse):
-    def render(self, content: Any) -> bytes:
-        return bytes(content)
 
 
 async def _known(
@@ -394,7 +352,3 @@ def _details(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 def _no_store() -> HttpError:
     return HttpError(503, "this edge has no object store (FARMIQ_EDGE_S3_URL)", retry_after_s=60)
-
-
-def _store_unavailable(error: BaseException) -> HttpError:
-    return HttpError(503, f"the object store is away: {error}"[:300], retry_after_s=5)

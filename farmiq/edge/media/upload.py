@@ -68,8 +68,6 @@ class Uploads:
                 raise _not_ours()
             with self._reserved(image.owner):
                 await self._put(request, image)
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the edge's database is away", retry_after_s=5) from error
         except objects.UNAVAILABLE as error:
             raise HttpError(
                 503, f"the object store is away: {error}"[:300], retry_after_s=5

@@ -5,7 +5,7 @@ Each change is in the audit log, in the same transaction; `how` is limit, actor 
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from farmiq.edge import audit
@@ -20,6 +20,8 @@ class TenantStatus:
     """How delivery of one tenant goes. `live_priority` is above 0 while a backlog drains."""
 
     tenant_id: str
+    state: Literal["idle", "delivering", "draining", "paused"]
+    waiting: int
     pending: int
     claimed: int
     sending: int
@@ -34,10 +36,6 @@ class TenantStatus:
     last_acked_event_id: UUID | None
     last_sent_batch_id: str | None
     live_priority: int
-
-    @property
-    def waiting(self) -> int:
-        return self.pending + self.claimed + self.sending
 
 
 TABLE = Table(
@@ -88,13 +86,22 @@ async def status(tx: db.Connection) -> list[TenantStatus]:
             count(*) filter (where status = 'sending') as sending,
             count(*) filter (where status = 'dlq') as dlq,
             count(*) filter (where status = 'failed') as failed,
+            count(*) filter (where status in ('pending', 'claimed', 'sending')) as waiting,
             min(created_at) filter (where status in ('pending', 'claimed', 'sending')) as oldest
           from sync_outbox
           where status in ('pending', 'claimed', 'sending', 'dlq', 'failed')
           group by tenant_id
         )
-        select tenant_id, coalesce(c.pending, 0) as pending, coalesce(c.claimed, 0) as claimed,
-          coalesce(c.sending, 0) as sending, coalesce(c.dlq, 0) as dlq,
+        select tenant_id,
+          case
+            when coalesce(c.waiting, 0) = 0 then 'idle'
+            when s.consecutive_failures > 0 then 'paused'
+            when d.level > 0 then 'draining'
+            else 'delivering'
+          end as state,
+          coalesce(c.waiting, 0) as waiting, coalesce(c.pending, 0) as pending,
+          coalesce(c.claimed, 0) as claimed, coalesce(c.sending, 0) as sending,
+          coalesce(c.dlq, 0) as dlq,
           coalesce(c.failed, 0) as failed,
           coalesce(extract(epoch from fn_now() - c.oldest), 0)::float8 as oldest_s,
           coalesce(s.consecutive_failures, 0) as consecutive_failures, s.paused_until,

@@ -43,7 +43,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         forwarder = Forwarder(settings, pool, cloud)
         monitor = Monitor(settings, pool, delivered=lambda: forwarder.delivered)
         server.ready("sync.database", lambda: db.problem(pool))
-        api.add_to(server.app, pool, monitor)
+        api.Api(pool, monitor).add_to(server.app)
         group.create_task(forward_for_ever(forwarder, poll_s=settings.sync_poll_ms / 1000))
         group.create_task(help_for_ever(forwarder))
         group.create_task(_later(monitor.run()))

@@ -1,25 +1,23 @@
 """Telemetry's HTTP routes at the edge: the newest readings, and those of a time. For viewers."""
 
-import base64
-import binascii
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from fastapi import FastAPI, Query, Response
+from fastapi import Query
 from fastapi.responses import StreamingResponse
-from pydantic import Field, PlainValidator, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
-from farmiq.api import Id, Instant
+from farmiq.api import Id, Instant, route
 from farmiq.edge import access
 from farmiq.edge.telemetry import queries, rules, store
 from farmiq.edge.telemetry.queries import From, Place, Span, TelemetryBucket, TelemetryReading
 from farmiq.messages.ids import Id as IdText
-from farmiq.plumbing import db, http, sheet
+from farmiq.plumbing import db, sheet
 
 LATEST = "/api/v1/telemetry/latest"
 RANGE = "/api/v1/telemetry/range"
@@ -40,7 +38,6 @@ MAX_SPAN: dict[Bucket, timedelta] = {
     "1d": timedelta(days=3660),
 }
 Row = TelemetryReading | TelemetryBucket
-T = TypeVar("T")
 
 
 # --- cursors
@@ -67,21 +64,6 @@ class RowPosition(msgspec.Struct, frozen=True, array_like=True):
     id: UUID
 
 
-def cursor(value: Any) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
-
-
-def _cursor_of(kind: type[T]) -> PlainValidator:
-    def parse(text: str) -> T:
-        try:
-            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            return msgspec.json.decode(raw, type=kind)
-        except (binascii.Error, ValueError, RecursionError):
-            raise ValueError("is not one that we gave") from None
-
-    return PlainValidator(parse, json_schema_input_type=str)
-
-
 # --- parameters and responses
 
 
@@ -101,13 +83,13 @@ class PlaceFilter(api.Filter):
 
 class LatestFilter(PlaceFilter):
     tenant: Id | None = None
-    cursor: Annotated[SeriesPosition, _cursor_of(SeriesPosition)] | None = None
+    cursor: Annotated[SeriesPosition, api.cursor_of(SeriesPosition)] | None = None
 
 
 class RangeFilter(PlaceFilter):
     tenant: Id
     bucket: Bucket | None = None
-    cursor: Annotated[RowPosition, _cursor_of(RowPosition)] | None = None
+    cursor: Annotated[RowPosition, api.cursor_of(RowPosition)] | None = None
     begin: Annotated[Instant, Field(alias="from")]
     end: Annotated[Instant, Field(alias="to")]
     format: api.Format = "json"
@@ -162,74 +144,45 @@ class TelemetryRange(api.Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class Api(api.Routes):
     pool: db.Pool
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(
-            LATEST,
-            self.latest,
-            summary="The newest reading of every series",
-            response_description="A page.",
-        )
-        app.add_api_route(
-            RANGE,
-            self.range,
-            summary="Readings or buckets of a time: by page, or all of them as CSV",
-            response_model=TelemetryRange,
-            response_description="A page, or the whole table.",
-            responses={200: api.CSV},
-        )
-
+    @route("GET", LATEST)
     async def latest(
-        self, response: Response, caller: access.Viewer, query: Annotated[LatestFilter, Query()]
+        self, caller: access.Viewer, query: Annotated[LatestFilter, Query()]
     ) -> LatestReadings:
+        """The newest reading of every series."""
         place = query.place(caller.tenant(query.tenant))
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                readings = await queries.latest(
-                    connection,
-                    place,
-                    after=query.cursor.key() if query.cursor else None,
-                    limit=query.limit,
-                )
-        except db.UNAVAILABLE as error:
-            raise _unavailable() from error
+        after = query.cursor.key() if query.cursor else None
+        async with self.pool.connection(timeout=5.0) as connection:
+            readings = await queries.latest(connection, place, after=after, limit=query.limit)
         following = None
         if len(readings) == query.limit:
             last = readings[-1]
-            following = cursor((last.tenant_id, last.device_id, last.metric_type))
-        response.headers.update(api.NO_STORE)
+            following = api.cursor(last.tenant_id, last.device_id, last.metric_type)
         return LatestReadings(readings=readings, next_cursor=following)
 
-    async def range(
-        self, response: Response, caller: access.Viewer, query: Annotated[RangeFilter, Query()]
-    ) -> Any:
+    @route("GET", RANGE, TelemetryRange, responses={200: api.CSV})
+    async def range(self, caller: access.Viewer, query: Annotated[RangeFilter, Query()]) -> Any:
+        """Readings or buckets of a time: by page, or all of them as CSV."""
         caller.tenant(query.tenant)
-        try:
-            bucket = query.chosen_bucket or await self._choose(query)
-            walk = Walk(self.pool, query, bucket)
-            if query.format == "json":
-                rows = await walk.page(query.limit)
-                response.headers.update(api.NO_STORE)
-                return TelemetryRange(
-                    bucket=bucket,
-                    from_=query.begin,
-                    to=query.end,
-                    points=rows,
-                    next_cursor=walk.cursor,
-                )
-            # The first portion is fetched before the answer begins: it can still be a 503.
-            first = await walk.page(_CSV_ROWS)
-        except db.UNAVAILABLE as error:
-            raise _unavailable() from error
+        bucket = query.chosen_bucket or await self._choose(query)
+        walk = Walk(self.pool, query, bucket)
+        if query.format == "json":
+            rows = await walk.page(query.limit)
+            return TelemetryRange(
+                bucket=bucket,
+                from_=query.begin,
+                to=query.end,
+                points=rows,
+                next_cursor=walk.cursor,
+            )
+        # The first portion is fetched before the answer begins: it can still be a 503.
+        first = await walk.page(_CSV_ROWS)
         return StreamingResponse(
             _csv(walk, first, bucket),
             media_type="text/csv; charset=utf-8",
-            headers={
-                **api.NO_STORE,
-                "Content-Disposition": f'attachment; filename="telemetry-{bucket}.csv"',
-            },
+            headers={"Content-Disposition": f'attachment; filename="telemetry-{bucket}.csv"'},
         )
 
     async def _choose(self, query: RangeFilter) -> Bucket:
@@ -267,7 +220,9 @@ class Walk:
 
     @property
     def cursor(self) -> str | None:
-        return None if self.ended or self._after is None else cursor(self._after)
+        if self.ended or self._after is None:
+            return None
+        return api.cursor(*msgspec.structs.astuple(self._after))
 
     async def _portion(self, connection: db.Connection, limit: int) -> Sequence[Row]:
         some = await self._some_series(connection)
@@ -316,7 +271,3 @@ async def _csv(walk: Walk, first: Sequence[Row], bucket: Bucket) -> AsyncIterato
     while rows:
         yield sheet.lines([getattr(row, name) for name in names] for row in rows)
         rows = [] if walk.ended else await walk.page(_CSV_ROWS)
-
-
-def _unavailable() -> http.HttpError:
-    return http.HttpError(503, "the edge's database is away", retry_after_s=5)

@@ -3,15 +3,15 @@
 from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Query, Request
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, Id
+from farmiq.api import At, Id, route
 from farmiq.edge import access
 from farmiq.edge.weighvision import queries
 from farmiq.farm.sessions import Part, Status
-from farmiq.plumbing import db, log
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
 SESSIONS = "/api/v1/weighvision/sessions"
@@ -111,56 +111,40 @@ class WeighSessionInFull(WeighSession):
     images: list[WeighImage]
 
 
-class Api:
-    def __init__(self, pool: db.Pool, *, timezone: str, service: str) -> None:
-        self.pool = pool
-        self._timezone = timezone
-        self._log = log.get(service)
+class Api(api.Routes):
+    def __init__(self, pool: db.Pool, *, timezone: str) -> None:
+        self.pool, self._timezone = pool, timezone
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(
-            SESSIONS,
-            self.get_sessions,
-            summary="Weigh sessions, newest first",
-            operation_id="getWeighSessions",
-            response_model=WeighSessions,
-            response_description="A page.",
-            responses={200: api.CSV},
-        )
-        app.add_api_route(
-            SESSION,
-            self.get_session,
-            summary="One weigh session with its events, weights and images",
-            operation_id="getWeighSession",
-            response_model=WeighSessionInFull,
-            response_description="The session.",
-            responses=api.errors({404: "NOT_FOUND: there is no such session."}),
-        )
-
+    @route(
+        "GET",
+        SESSIONS,
+        WeighSessions,
+        operation_id="getWeighSessions",
+        responses={200: api.CSV},
+    )
     async def get_sessions(
         self, request: Request, caller: access.Viewer, query: Annotated[WeighSessionFilter, Query()]
     ) -> Any:
+        """Weigh sessions, newest first."""
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                sessions = await queries.page(connection, wanted, timezone=self._timezone)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        async with self.pool.connection(timeout=5.0) as connection:
+            sessions = await queries.page(connection, wanted, timezone=self._timezone)
         rows, following = api.cut(sessions, query.limit, at="start_at", key="session_id")
         if query.format == "csv":
             return api.csv_response(request, queries.SESSION, rows, following)
         return {"sessions": rows, "next_cursor": following}
 
+    @route(
+        "GET",
+        SESSION,
+        WeighSessionInFull,
+        operation_id="getWeighSession",
+        responses={404: "NOT_FOUND: there is no such session."},
+    )
     async def get_session(self, caller: access.Viewer, session_id: UUID) -> Any:
-        try:
-            async with self.pool.connection(timeout=5.0) as connection:
-                session = await queries.show(connection, session_id)
-        except db.UNAVAILABLE as error:
-            raise self._unavailable(error) from error
+        """One weigh session with its events, weights and images."""
+        async with self.pool.connection(timeout=5.0) as connection:
+            session = await queries.show(connection, session_id)
         if session is None or not caller.reaches(session["tenant_id"]):
             raise HttpError(404, "there is no such session")
         return session
-
-    def _unavailable(self, error: BaseException) -> HttpError:
-        self._log.warning("weighvision.database_away", error=db.first_line(error))
-        return HttpError(503, "the edge's database is away; try again", retry_after_s=5)

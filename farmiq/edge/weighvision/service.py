@@ -26,7 +26,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         asyncio.TaskGroup() as group,
     ):
         server.ready("weighvision.database", lambda: db.problem(pool))
-        Api(pool, timezone=settings.timezone, service=NAME).add_to(server.app)
+        Api(pool, timezone=settings.timezone).add_to(server.app)
         for job in all_jobs(pool, settings):
             group.create_task(run_repeatedly(job))
 

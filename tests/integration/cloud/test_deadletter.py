@@ -447,7 +447,7 @@ async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No time passes: in ten seconds there would be one more.
-    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(http.requests, "time", SimpleNamespace(monotonic=lambda: 0.0))
     asked = [
         (await people.post("admin", "redrive", {"dry_run": True, "all": True})) for _ in range(3)
     ]

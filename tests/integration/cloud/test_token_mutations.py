@@ -85,7 +85,7 @@ async def test_every_mutation_of_a_token_gets_the_standard_error(
     edge_host: EdgeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Who is still sending a header that is too long may be slow.
-    monkeypatch.setattr(http, "_LINGERS_S", 60.0)
+    monkeypatch.setattr(http.protocol, "_LINGERS_S", 60.0)
     await edge_host.enroll()
     for name, (token, status) in mutations(edge_host).items():
         answer = await edge_host.post(token, {"events": [event()]})

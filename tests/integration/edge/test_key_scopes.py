@@ -31,11 +31,11 @@ async def edge(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """An edge on which two tenants have devices and events set aside, and one a weighing."""
     server = http.HttpServer(title="edge", version="0")
-    sync.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    sync.Api(pool, Monitor(settings, pool, delivered=lambda: 0)).add_to(server.app)
     telemetry.Api(pool).add_to(server.app)
     devices.Api(pool).add_to(server.app)
     Feed(pool, service="test").add_to(server.app)
-    Weighvision(pool, timezone="UTC", service="test").add_to(server.app)
+    Weighvision(pool, timezone="UTC").add_to(server.app)
     await owe(pool, event("t-1"), event("t-2"))
     force(edge_db, "update sync_outbox set status = 'dlq', failed_at = now(), dlq_reason = 'x'")
     with psycopg.connect(edge_db.admin_url) as owner:

@@ -11,12 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import msgspec
 import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.contracts import openapi
 from farmiq.edge import access
 from farmiq.edge.ingress import api, handlers, jobs, quarantine
 from farmiq.messages import topics
@@ -252,7 +250,7 @@ async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
 def read(answer: httpx2.Response, kind: Any) -> Any:
     """The body, which must be of the documented type."""
     assert answer.status_code == 200, answer.text
-    return msgspec.json.decode(answer.content, type=kind)
+    return kind.model_validate_json(answer.content)
 
 
 class TestApi:
@@ -262,7 +260,7 @@ class TestApi:
         before: dict[str, Any] = {}
         while True:
             found = read(
-                await caller.get("/api/v1/quarantine", limit=10, **before), openapi.QuarantinePage
+                await caller.get("/api/v1/quarantine", limit=10, **before), api.QuarantinePage
             )
             seen += [row.quarantine_id for row in found.rows]
             if found.next is None:
@@ -281,7 +279,7 @@ class TestApi:
         await handlers.commit(pool, [("iot/odd", b"late")])
 
         async def number(**query: Any) -> int:
-            found = read(await caller.get("/api/v1/quarantine", **query), openapi.QuarantinePage)
+            found = read(await caller.get("/api/v1/quarantine", **query), api.QuarantinePage)
             assert sum(each.rows for each in found.counts) == len(found.rows)
             return len(found.rows)
 
@@ -292,7 +290,7 @@ class TestApi:
         assert await number(older_than_hours=1) == 4
         assert await number(newer_than_hours=1) == 1
         assert await number(topic="%") == 0
-        found = read(await caller.get("/api/v1/quarantine"), openapi.QuarantinePage)
+        found = read(await caller.get("/api/v1/quarantine"), api.QuarantinePage)
         counted = {(each.kind, each.reason): (each.rows, each.messages) for each in found.counts}
         assert counted["security", "topic says tenant_id"] == (1, 2)
         assert counted["format", "not JSON"] == (2, 2)
@@ -300,9 +298,9 @@ class TestApi:
 
     async def test_one_message_with_its_bytes(self, caller: Caller, pool: db.Pool) -> None:
         await handlers.commit(pool, [(TOPIC, b"\xff\x00nonsense")])
-        (row,) = read(await caller.get("/api/v1/quarantine"), openapi.QuarantinePage).rows
+        (row,) = read(await caller.get("/api/v1/quarantine"), api.QuarantinePage).rows
         found = read(
-            await caller.get(f"/api/v1/quarantine/{row.quarantine_id}"), openapi.QuarantinedMessage
+            await caller.get(f"/api/v1/quarantine/{row.quarantine_id}"), api.QuarantinedMessage
         )
         assert base64.b64decode(found.raw_base64) == b"\xff\x00nonsense"
         assert (await caller.get(f"/api/v1/quarantine/{ids.new()}")).status_code == 404
@@ -316,15 +314,15 @@ class TestApi:
             await handlers.commit(pool, [(TOPIC, message()), (TOPIC, message()), (TOPIC, b"bad")])
         some = rows(edge_db, "select quarantine_id from quarantine where kind = 'not_recorded'")
         answer = await caller.post("/api/v1/quarantine/redrive", {"ids": [some[0][0]]})
-        assert read(answer, openapi.QuarantineResult).accepted == 1
+        assert read(answer, api.QuarantineResult).accepted == 1
         dry = await caller.post("/api/v1/quarantine/redrive", {"all": True, "dry_run": True})
-        assert read(dry, openapi.QuarantineResult).chosen == 2
+        assert read(dry, api.QuarantineResult).chosen == 2
         rest = await caller.post("/api/v1/quarantine/redrive", {"all": True})
-        result = read(rest, openapi.QuarantineResult)
+        result = read(rest, api.QuarantineResult)
         assert (result.accepted, result.refused) == (1, 1)
         assert rows(edge_db, "select count(*) from telemetry_raw") == [(2,)]
         gone = await caller.post("/api/v1/quarantine/discard", {"reason": "not json"})
-        assert read(gone, openapi.QuarantineResult).gone == 1
+        assert read(gone, api.QuarantineResult).gone == 1
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]
         assert TestBounds.ledger(edge_db) == 1
         audited = rows(edge_db, "select actor, action from audit_log order by at")
@@ -338,13 +336,11 @@ class TestApi:
         self, caller: Caller, pool: db.Pool, edge_db: Database
     ) -> None:
         await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
-        (alert,) = read(await caller.get("/api/v1/alerts"), openapi.EdgeAlerts).alerts
+        (alert,) = read(await caller.get("/api/v1/alerts"), api.EdgeAlerts).alerts
         named = {"kind": alert.kind, "subject": alert.subject}
-        assert read(await caller.post("/api/v1/alerts/close", named), openapi.AlertClosed).closed
-        assert read(await caller.get("/api/v1/alerts"), openapi.EdgeAlerts).alerts == []
-        (closed,) = read(
-            await caller.get("/api/v1/alerts", closed="true"), openapi.EdgeAlerts
-        ).alerts
+        assert read(await caller.post("/api/v1/alerts/close", named), api.AlertClosed).closed
+        assert read(await caller.get("/api/v1/alerts"), api.EdgeAlerts).alerts == []
+        (closed,) = read(await caller.get("/api/v1/alerts", closed="true"), api.EdgeAlerts).alerts
         assert closed.closed_by == "key a operator"
         assert (await caller.post("/api/v1/alerts/close", named)).status_code == 404
         assert rows(edge_db, "select action from audit_log") == [("alert.close",)]
@@ -355,7 +351,7 @@ class TestApi:
         await handlers.commit(pool, [(TOPIC, b"a"), (TOPIC, b"b"), ("iot/odd", b"c")])
         ahead(edge_db, days=91)
         await jobs.bound_quarantine(pool, settings(edge_db))
-        found = read(await caller.get("/api/v1/losses"), openapi.Losses)
+        found = read(await caller.get("/api/v1/losses"), api.Losses)
         assert [(one.tenant_id, one.event_class, one.count) for one in found.totals] == [
             ("t-1", "quarantine", 2),
             ("unknown", "quarantine", 1),
@@ -365,12 +361,12 @@ class TestApi:
     async def test_gaps_by_device(self, caller: Caller, pool: db.Pool) -> None:
         for seq in (1, 2, 5, 9):
             await handlers.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
-        (device,) = read(await caller.get("/api/v1/devices/gaps"), openapi.AllGaps).devices
+        (device,) = read(await caller.get("/api/v1/devices/gaps"), api.AllGaps).devices
         assert (device.device_id, device.missing, device.highest_seq) == ("d-1", 5, 9)
         assert [(gap.first_missing, gap.last_missing) for gap in device.gaps] == [(3, 4), (6, 8)]
         for seq in (3, 4, 6, 7, 8):
             await handlers.commit(pool, [(TOPIC, message(seq=seq, boot_id="one"))])
-        assert read(await caller.get("/api/v1/devices/gaps"), openapi.AllGaps).devices == []
+        assert read(await caller.get("/api/v1/devices/gaps"), api.AllGaps).devices == []
 
     @pytest.mark.parametrize(
         ("path", "query"),

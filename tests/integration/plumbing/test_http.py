@@ -16,7 +16,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from farmiq.plumbing import connections, http
-from farmiq.plumbing.http import HttpServer
+from farmiq.plumbing.http import HttpServer, protocol
 from farmiq.plumbing.tls import Tls
 from tests.support.until import until
 
@@ -24,7 +24,7 @@ from tests.support.until import until
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is still sending when the answer comes may be slow."""
-    monkeypatch.setattr(http, "_LINGERS_S", 30.0)
+    monkeypatch.setattr(protocol, "_LINGERS_S", 30.0)
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ async def test_body_too_large_by_its_header_is_refused_before_it_comes(
 async def test_refused_body_that_goes_on_and_on_is_hung_up_on(
     server: HttpServer, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_MAX_UNREAD", 1_000_000)
+    monkeypatch.setattr(protocol, "_MAX_UNREAD", 1_000_000)
     port = free_port()
     said = b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\n"
     async with serving(server, port):

@@ -19,7 +19,7 @@ from farmiq.cloud.console.telemetry.routes import LatestReadings
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BatchAccepted, OutboxBatch
-from farmiq.contracts import generated, openapi
+from farmiq.contracts import openapi
 from farmiq.edge.devices.api import NewDevice
 from farmiq.edge.devices.device import COLUMNS
 from farmiq.plumbing import http
@@ -41,7 +41,7 @@ def for_programs(path: str) -> bool:
 def test_the_routes_for_programs_are_exactly_those_of_the_document(site: str) -> None:
     exist = {
         (route.path, method.lower())
-        for route in generated.app(site).routes
+        for route in openapi.app(site).routes
         if isinstance(route, Route) and for_programs(route.path)
         for method in route.methods or ()
         if method != "HEAD"

@@ -129,7 +129,7 @@ async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
 async def test_readiness_names_what_is_wrong(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "ANSWER_HOLDS_S", -1.0)
+    monkeypatch.setattr(http.server, "ANSWER_HOLDS_S", -1.0)
     wrong: dict[str, str | None] = {"database": None, "broker": None}
 
     async def database() -> str | None:
@@ -157,7 +157,7 @@ async def test_readiness_names_what_is_wrong(
 async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
+    monkeypatch.setattr(http.server, "CHECK_WITHIN_S", 0.05)
     began = asyncio.Event()
 
     async def hangs() -> str | None:
@@ -180,7 +180,7 @@ async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a query to a frozen database: that it is cancelled has to be told to the database."""
-    monkeypatch.setattr(http, "CHECK_WITHIN_S", 0.05)
+    monkeypatch.setattr(http.server, "CHECK_WITHIN_S", 0.05)
     thawed, asked = asyncio.Event(), 0
 
     async def frozen() -> str | None:

@@ -5,16 +5,16 @@ decodes the body inside, when the caller and their role are known.
 """
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import msgspec
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from farmiq import api
-from farmiq.api import BodyOf, JsonBody, PathId
+from farmiq.api import BodyOf, Handler, JsonBody, PathId
 from farmiq.cloud import camera_images, completeness
 from farmiq.cloud.camera import command_queue, mac, registry
 from farmiq.cloud.camera.accounts import kinds, models, rollups, store
@@ -54,8 +54,38 @@ def _body(kind: type[T]) -> Any:
     return Depends(BodyOf(kind, what="a body", max_bytes=MAX_BYTES))
 
 
+NoBody = Annotated[JsonBody[models.Empty], _body(models.Empty)]
+NewSchedule = Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)]
+MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
+WRITING = {
+    403: "FORBIDDEN: the person's role does not reach.",
+    409: "CONFLICT: a name or an address is taken, or it is too late.",
+    429: http.ERRORS[429],
+}
+
+
+def _route(
+    method: str,
+    path: str,
+    model: Any,
+    *,
+    responses: Mapping[int, str] | None = None,
+    **options: Any,
+) -> Callable[[Handler], Handler]:
+    """A route for people who are signed in."""
+    errors = {404: MISSING, **(WRITING if method != "GET" else {}), **(responses or {})}
+    return api.route(
+        method,
+        f"{ROOT}/{path}",
+        model,
+        dependencies=[sign_in.SIGN_IN],
+        responses=errors,
+        **options,
+    )
+
+
 @dataclass
-class Api:
+class Api(api.Routes):
     pool: db.Pool
     sign_ins: sign_in.SignIns
     gallery: Gallery | None = None
@@ -63,96 +93,80 @@ class Api:
     def __post_init__(self) -> None:
         self.people = People(self.pool, self.sign_ins)
 
-    def add_to(self, app: FastAPI) -> None:
-        for add in (self._add_registered, self._add_schedules, self._add_days, self._add_wire):
-            add(_Routes(app))
+    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        return with_retries(handler)
 
     # --- programs, sites, cameras
 
-    def _add_registered(self, to: "_Routes") -> None:
-        to.get(
-            "companies",
-            self.companies,
-            "The companies that the person may choose",
-            models.CameraCompanies,
-        )
-        to.get("programs", self.programs, "Programs, newest first", models.CameraPrograms)
-        to.add("programs", self.add_program, "Add a program (admins)", models.CameraProgram)
-        to.get("programs/{program_id}", self.program, "One program", models.CameraProgram)
-        to.patch(
-            "programs/{program_id}",
-            self.change_program,
-            "Change a program (admins)",
-            models.CameraProgram,
-        )
-        to.get("sites", self.sites, "Sites, newest first", models.CameraSites)
-        to.add("sites", self.add_site, "Add a site (admins)", models.CameraSite)
-        to.get("sites/{site_id}", self.site, "One site", models.CameraSite)
-        to.patch("sites/{site_id}", self.change_site, "Change a site (admins)", models.CameraSite)
-        to.get("devices", self.cameras, "Cameras, newest first", models.Cameras)
-        to.add("devices", self.add_camera, "Add a camera (technicians)", models.Camera)
-        to.get("devices/{device_id}", self.camera, "One camera", models.Camera)
-        to.patch(
-            "devices/{device_id}",
-            self.change_camera,
-            "Change a camera (technicians)",
-            models.Camera,
-        )
-        to.post(
-            "devices/{device_id}/retire",
-            self.retire,
-            "Retire a camera (technicians)",
-            models.Camera,
-        )
-
+    @_route("GET", "companies", models.CameraCompanies)
     async def companies(self, request: Request, query: Company) -> Any:
+        """The companies that the person may choose."""
         async with self.people.caller(request, query.company) as caller:
             return {"companies": await store.companies(caller.connection)}
 
+    @_route("GET", "programs", models.CameraPrograms)
     async def programs(
         self, request: Request, query: Annotated[kinds.ProgramFilter, Query()]
     ) -> Any:
+        """Programs, newest first."""
         return await self._ls(request, PROGRAMS, query)
 
+    @_route("GET", "programs/{program_id}", models.CameraProgram)
     async def program(self, request: Request, program_id: PathId, query: Company) -> Any:
+        """One program."""
         return await self._show(request, PROGRAMS, program_id, query)
 
+    @_route("GET", "sites", models.CameraSites)
     async def sites(self, request: Request, query: Annotated[kinds.SiteFilter, Query()]) -> Any:
+        """Sites, newest first."""
         return await self._ls(request, SITES, query)
 
+    @_route("GET", "sites/{site_id}", models.CameraSite)
     async def site(self, request: Request, site_id: PathId, query: Company) -> Any:
+        """One site."""
         return await self._show(request, SITES, site_id, query)
 
+    @_route("GET", "devices", models.Cameras)
     async def cameras(self, request: Request, query: Annotated[kinds.DeviceFilter, Query()]) -> Any:
+        """Cameras, newest first."""
         return await self._ls(request, CAMERAS, query)
 
+    @_route("GET", "devices/{device_id}", models.Camera)
     async def camera(self, request: Request, device_id: PathId, query: Company) -> Any:
+        """One camera."""
         return await self._show(request, CAMERAS, device_id, query)
 
+    @_route("POST", "programs", models.CameraProgram, status_code=201)
     async def add_program(
         self,
         request: Request,
         query: Company,
         body: Annotated[JsonBody[models.NewProgram], _body(models.NewProgram)],
     ) -> Any:
+        """Add a program (admins)."""
         return await self._add(request, PROGRAMS, query, body, least=PLANS)
 
+    @_route("POST", "sites", models.CameraSite, status_code=201)
     async def add_site(
         self,
         request: Request,
         query: Company,
         body: Annotated[JsonBody[models.NewSite], _body(models.NewSite)],
     ) -> Any:
+        """Add a site (admins)."""
         return await self._add(request, SITES, query, body, least=PLANS)
 
+    @_route("POST", "devices", models.Camera, status_code=201)
     async def add_camera(
         self,
         request: Request,
         query: Company,
         body: Annotated[JsonBody[models.NewCamera], _body(models.NewCamera)],
     ) -> Any:
+        """Add a camera (technicians)."""
         return await self._add(request, CAMERAS, query, body, least=CAMERA_WORK)
 
+    @_route("PATCH", "programs/{program_id}", models.CameraProgram)
     async def change_program(
         self,
         request: Request,
@@ -160,8 +174,10 @@ class Api:
         query: Company,
         body: Annotated[JsonBody[models.ProgramChange], _body(models.ProgramChange)],
     ) -> Any:
+        """Change a program (admins)."""
         return await self._change(request, PROGRAMS, program_id, query, body, least=PLANS)
 
+    @_route("PATCH", "sites/{site_id}", models.CameraSite)
     async def change_site(
         self,
         request: Request,
@@ -169,8 +185,10 @@ class Api:
         query: Company,
         body: Annotated[JsonBody[models.SiteChange], _body(models.SiteChange)],
     ) -> Any:
+        """Change a site (admins)."""
         return await self._change(request, SITES, site_id, query, body, least=PLANS)
 
+    @_route("PATCH", "devices/{device_id}", models.Camera)
     async def change_camera(
         self,
         request: Request,
@@ -178,16 +196,21 @@ class Api:
         query: Company,
         body: Annotated[JsonBody[models.CameraChange], _body(models.CameraChange)],
     ) -> Any:
+        """Change a camera (technicians)."""
         return await self._change(request, CAMERAS, device_id, query, body, least=CAMERA_WORK)
 
+    @_route("POST", "devices/{device_id}/retire", models.Camera)
     async def retire(
         self,
         request: Request,
         device_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+        body: NoBody,
     ) -> Any:
-        """Its wakes stay, its MAC address is free; done twice it is done."""
+        """Retire a camera (technicians).
+
+        Its wakes stay, its MAC address is free; done twice it is done.
+        """
         more = {"is_active": False}
         return await self._change(
             request, CAMERAS, device_id, query, body, least=CAMERA_WORK, more=more
@@ -246,65 +269,50 @@ class Api:
 
     # --- schedule changes: preview, request, cancel. They start at the site's midnight.
 
-    def _add_schedules(self, to: "_Routes") -> None:
-        changes = "devices/{device_id}/schedule-changes"
-        to.get(
-            changes,
-            self.changes,
-            "A camera's schedule changes, newest first",
-            models.ScheduleChanges,
-        )
-        to.add(
-            changes,
-            self.request_change,
-            "Ask for another schedule from the site's next midnight (technicians)",
-            models.ScheduleRequested,
-        )
-        to.post(
-            f"{changes}/preview",
-            self.preview,
-            "When another schedule would take effect; nothing is stored",
-            models.SchedulePreview,
-            response_model_exclude_unset=True,
-        )
-        to.post(
-            "schedule-changes/{change_id}/cancel",
-            self.cancel_change,
-            "Take back a change that was not applied yet (technicians)",
-            models.ScheduleChange,
-        )
-
+    @_route("GET", "devices/{device_id}/schedule-changes", models.ScheduleChanges)
     async def changes(
         self,
         request: Request,
         device_id: PathId,
         query: Annotated[kinds.ChangeFilter, Query()],
     ) -> Any:
+        """A camera's schedule changes, newest first."""
         async with self.people.caller(request, query.company) as caller:
             await _find(caller, CAMERAS, device_id)
             page = await store.page(caller.connection, CHANGES, query, {"device": device_id})
         rows, next_cursor = api.cut(page, query.limit, at=CHANGES.at, key=CHANGES.key)
         return {"changes": rows, "next_cursor": next_cursor}
 
+    @_route(
+        "POST",
+        "devices/{device_id}/schedule-changes/preview",
+        models.SchedulePreview,
+        response_model_exclude_unset=True,
+    )
     async def preview(
         self,
         request: Request,
         device_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)],
+        body: NewSchedule,
     ) -> Any:
+        """When another schedule would take effect; nothing is stored."""
         raw = await body.raw()
         async with self.people.caller(request, query.company) as caller:
             cron = await _schedule(caller, device_id, body.decode(raw))
             return await store.preview(caller.connection, device_id, cron)
 
+    @_route(
+        "POST", "devices/{device_id}/schedule-changes", models.ScheduleRequested, status_code=201
+    )
     async def request_change(
         self,
         request: Request,
         device_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)],
+        body: NewSchedule,
     ) -> Any:
+        """Ask for another schedule from the site's next midnight (technicians)."""
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
             cron = await _schedule(caller, device_id, body.decode(raw))
@@ -312,13 +320,15 @@ class Api:
             row = await _find(caller, CHANGES, UUID(change["change_id"]))
             return {**row, "text": change["text"]}
 
+    @_route("POST", "schedule-changes/{change_id}/cancel", models.ScheduleChange)
     async def cancel_change(
         self,
         request: Request,
         change_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+        body: NoBody,
     ) -> Any:
+        """Take back a change that was not applied yet (technicians)."""
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
             body.decode(raw)
@@ -328,64 +338,19 @@ class Api:
 
     # --- days of sites, wakes, images, alerts, and their figures
 
-    def _add_days(self, to: "_Routes") -> None:
-        to.get("sessions", self.sessions, "Days of sites, newest first", models.CameraSessions)
-        to.get(
-            "sessions/{session_id}",
-            self.session,
-            "One day, with each camera's share",
-            models.CameraSessionInFull,
-        )
-        to.get("wakes", self.wakes, "Wakes, newest first", models.CameraWakes)
-        to.get(
-            "wakes/{payload_id}",
-            self.wake,
-            "One wake, with all that the camera sent",
-            models.CameraWakeInFull,
-        )
-        to.get("images", self.images, "Images of wakes, newest first", models.CameraImages)
-        to.get("images/{image_id}", self.image, "One image's account", models.CameraImage)
-        to.picture("images/{image_id}/content", self.content, "One image's bytes")
-        to.post(
-            "images/{image_id}/resend",
-            self.resend,
-            "Ask its camera for an image again (operators)",
-            models.CameraImage,
-        )
-        to.get(
-            "alerts", self.alerts, "What somebody should look at, newest first", models.CameraAlerts
-        )
-        to.post(
-            "alerts/{alert_id}/resolve",
-            self.resolve,
-            "An alert was dealt with (operators)",
-            models.CameraAlert,
-        )
-        to.get(
-            "rollups/{level}",
-            self.rollup,
-            "Figures at one of six levels, in days of the sites; 30 days if none are given",
-            models.Rollup,
-        )
-        to.get(
-            "overage", self.overage, "Cameras that woke more than expected, by day", models.Overage
-        )
-        to.get(
-            "devices/{device_id}/trend",
-            self.trend,
-            "A camera's temperature by day",
-            models.DeviceTrend,
-        )
-        to.get("sites/{site_id}/summary", self.summary, "A site's days", models.SiteSummary)
-        to.get("comparison", self.comparison, "Programs side by side", models.ProgramComparison)
-
+    @_route("GET", "sessions", models.CameraSessions)
     async def sessions(
         self, request: Request, query: Annotated[kinds.SessionFilter, Query()]
     ) -> Any:
+        """Days of sites, newest first."""
         return await self._ls(request, SESSIONS, query)
 
+    @_route("GET", "sessions/{session_id}", models.CameraSessionInFull)
     async def session(self, request: Request, session_id: PathId, query: Company) -> Any:
-        """With each camera's share, and both as a person reads them."""
+        """One day, with each camera's share.
+
+        With each camera's share, and both as a person reads them.
+        """
         async with self.people.caller(request, query.company) as caller:
             row = await _find(caller, SESSIONS, session_id)
             shares = await rollups.of_session(caller.connection, row["session_id"])
@@ -399,39 +364,62 @@ class Api:
         devices = [_share(share) for share in shares]
         return {**_shown(SESSIONS, row), "text": text, "devices": devices}
 
+    @_route("GET", "wakes", models.CameraWakes)
     async def wakes(self, request: Request, query: Annotated[kinds.WakeFilter, Query()]) -> Any:
+        """Wakes, newest first."""
         return await self._ls(request, WAKES, query)
 
+    @_route("GET", "wakes/{payload_id}", models.CameraWakeInFull)
     async def wake(self, request: Request, payload_id: PathId, query: Company) -> Any:
-        """What the camera sent goes out as it stands: its numbers may be beyond Python's."""
+        """One wake, with all that the camera sent.
+
+        What the camera sent goes out as it stands: its numbers may be beyond Python's.
+        """
         async with self.people.caller(request, query.company) as caller:
             row = await _find(caller, WAKES, payload_id)
             telemetry = await store.telemetry(caller.connection, row["payload_id"])
         fields = models.CameraWake(**row).model_dump(mode="json")
         content = msgspec.json.encode({**fields, "telemetry_data": telemetry})
-        return Response(content, media_type=http.JSON, headers=api.NO_STORE)
+        return Response(content, media_type=http.JSON)
 
+    @_route("GET", "images", models.CameraImages)
     async def images(self, request: Request, query: Annotated[kinds.ImageFilter, Query()]) -> Any:
+        """Images of wakes, newest first."""
         return await self._ls(request, IMAGES, query)
 
+    @_route("GET", "images/{image_id}", models.CameraImage)
     async def image(self, request: Request, image_id: PathId, query: Company) -> Any:
+        """One image's account."""
         return await self._show(request, IMAGES, image_id, query)
 
+    @api.route(
+        "GET",
+        f"{ROOT}/images/{{image_id}}/content",
+        dependencies=[sign_in.SIGN_IN],
+        **Gallery.document(),
+    )
     async def content(self, request: Request, image_id: PathId, query: Company) -> Response:
-        """The JPEG, without what a camera wrote of its place."""
+        """One image's bytes.
+
+        The JPEG, without what a camera wrote of its place.
+        """
         async with self.people.caller(request, query.company) as caller:
             image = await camera_images.stored(caller.connection, image_id)
         gallery = camera_images.require(self.gallery)
         return await gallery.whole(request, image.key, image.tag, pictures.JPEG)
 
+    @_route("POST", "images/{image_id}/resend", models.CameraImage)
     async def resend(
         self,
         request: Request,
         image_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+        body: NoBody,
     ) -> Any:
-        """Asks for this very image again; of one that is complete nothing changes (C-79)."""
+        """Ask its camera for an image again (operators).
+
+        Asks for this very image again; of one that is complete nothing changes (C-79).
+        """
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             body.decode(raw)
@@ -439,16 +427,20 @@ class Api:
             await store.resend(caller.connection, image_id)
             return await _find(caller, IMAGES, image_id)
 
+    @_route("GET", "alerts", models.CameraAlerts)
     async def alerts(self, request: Request, query: Annotated[kinds.AlertFilter, Query()]) -> Any:
+        """What somebody should look at, newest first."""
         return await self._ls(request, ALERTS, query)
 
+    @_route("POST", "alerts/{alert_id}/resolve", models.CameraAlert)
     async def resolve(
         self,
         request: Request,
         alert_id: PathId,
         query: Company,
-        body: Annotated[JsonBody[models.Empty], _body(models.Empty)],
+        body: NoBody,
     ) -> Any:
+        """An alert was dealt with (operators)."""
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             body.decode(raw)
@@ -457,12 +449,14 @@ class Api:
             await store.resolve(service, caller.company_id, alert_id)
             return await _find(caller, ALERTS, alert_id)
 
+    @_route("GET", "rollups/{level}", models.Rollup)
     async def rollup(
         self,
         request: Request,
         level: kinds.PathLevel,
         query: Annotated[kinds.FiguresFilter, Query()],
     ) -> Any:
+        """Figures at one of six levels, in days of the sites; 30 days if none are given."""
         if query.device is not None and level not in kinds.OF_A_CAMERA:
             raise api.invalid(("device", f"is not known at the level {level}"[:64]))
         async with self.people.caller(request, query.company) as caller:
@@ -482,33 +476,41 @@ class Api:
             "next_cursor": next_cursor,
         }
 
+    @_route("GET", "devices/{device_id}/trend", models.DeviceTrend)
     async def trend(
         self, request: Request, device_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
+        """A camera's temperature by day."""
         async with self.people.caller(request, query.company) as caller:
             await _find(caller, CAMERAS, device_id)
             days = await store.trend(caller.connection, device_id, query.days)
         return {"device_id": device_id, "days": days}
 
+    @_route("GET", "sites/{site_id}/summary", models.SiteSummary)
     async def summary(
         self, request: Request, site_id: PathId, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
+        """A site's days."""
         async with self.people.caller(request, query.company) as caller:
             await _find(caller, SITES, site_id)
             rows = await store.summary(caller.connection, site_id, query.days)
         days = [{**row, "band": completeness.band(*_counts(row))} for row in rows]
         return {"site_id": site_id, "days": days}
 
+    @_route("GET", "comparison", models.ProgramComparison)
     async def comparison(
         self, request: Request, query: Annotated[kinds.DaysFilter, Query()]
     ) -> Any:
+        """Programs side by side."""
         async with self.people.caller(request, query.company) as caller:
             rows = await store.comparison(caller.connection, caller.company_id, query.days)
         return {"programs": [{**row, "completeness": _complete(*_counts(row))} for row in rows]}
 
+    @_route("GET", "overage", models.Overage)
     async def overage(
         self, request: Request, query: Annotated[kinds.FiguresFilter, Query()]
     ) -> Any:
+        """Cameras that woke more than expected, by day."""
         async with self.people.caller(request, query.company) as caller:
             page = await rollups.overage(caller.connection, query)
         rows, next_cursor = api.cut(page, query.limit, at="session_date", key="id")
@@ -520,50 +522,19 @@ class Api:
 
     # --- commands to cameras, and their rejected messages
 
-    def _add_wire(self, to: "_Routes") -> None:
-        to.get(
-            "commands",
-            self.commands,
-            "What cameras are told to do, newest first",
-            models.CameraCommands,
-        )
-        to.get(
-            "commands/{command_id}", self.command, "One command and its state", models.CameraCommand
-        )
-        to.add(
-            "devices/{device_id}/commands",
-            self.queue_command,
-            "Tell a camera something when it is awake (operators)",
-            models.CameraCommand,
-        )
-        to.get(
-            "quarantine",
-            self.quarantine,
-            "What was rejected of cameras, newest first",
-            models.CameraMessages,
-        )
-        to.get(
-            "quarantine/{quarantine_id}",
-            self.message,
-            "One rejected message, with its bytes",
-            models.CameraMessageInFull,
-        )
-        to.get(
-            "unknown-cameras",
-            self.unknown,
-            "Cameras that nobody registered (super admins)",
-            models.UnknownCameras,
-            errors={403: http.ERRORS[403]},
-        )
-
+    @_route("GET", "commands", models.CameraCommands)
     async def commands(
         self, request: Request, query: Annotated[kinds.CommandFilter, Query()]
     ) -> Any:
+        """What cameras are told to do, newest first."""
         return await self._ls(request, COMMANDS, query)
 
+    @_route("GET", "commands/{command_id}", models.CameraCommand)
     async def command(self, request: Request, command_id: PathId, query: Company) -> Any:
+        """One command and its state."""
         return await self._show(request, COMMANDS, command_id, query)
 
+    @_route("POST", "devices/{device_id}/commands", models.CameraCommand, status_code=201)
     async def queue_command(
         self,
         request: Request,
@@ -571,7 +542,10 @@ class Api:
         query: Company,
         body: Annotated[JsonBody[models.NewCommand], _body(models.NewCommand)],
     ) -> Any:
-        """Waits until the camera is awake, for a day at most."""
+        """Tell a camera something when it is awake (operators).
+
+        Waits until the camera is awake, for a day at most.
+        """
         raw = await body.raw()
         async with self.people.caller(request, query.company, least=CARE) as caller:
             order = body.decode(raw)
@@ -588,92 +562,34 @@ class Api:
             command_id = await _queue(caller, camera["device_id"], order)
             return await _find(caller, COMMANDS, command_id)
 
+    @_route("GET", "quarantine", models.CameraMessages)
     async def quarantine(
         self, request: Request, query: Annotated[kinds.QuarantineFilter, Query()]
     ) -> Any:
+        """What was rejected of cameras, newest first."""
         return await self._ls(request, QUARANTINE, query)
 
+    @_route("GET", "quarantine/{quarantine_id}", models.CameraMessageInFull)
     async def message(self, request: Request, quarantine_id: PathId, query: Company) -> Any:
-        """With its bytes, or the first of them."""
+        """One rejected message, with its bytes.
+
+        With its bytes, or the first of them.
+        """
         async with self.people.caller(request, query.company) as caller:
             row = await _find(caller, QUARANTINE, quarantine_id)
             raw = await store.raw(caller.connection, row["quarantine_id"])
         return {**row, "raw_base64": b64encode(raw).decode()}
 
+    @_route("GET", "unknown-cameras", models.UnknownCameras, responses={403: http.ERRORS[403]})
     async def unknown(self, request: Request, query: Company) -> Any:
-        """They belong to no company: who runs the platform has to say whose they are."""
+        """Cameras that nobody registered (super admins).
+
+        They belong to no company: who runs the platform has to say whose they are.
+        """
         async with self.people.caller(request, query.company) as caller:
             if not caller.is_super_admin:
                 raise HttpError(403, "this is for super admins")
             return {"cameras": await registry.unknown_cameras(await caller.become_service())}
-
-
-@dataclass(frozen=True)
-class _Routes:
-    """Adds routes for people who are signed in."""
-
-    app: FastAPI
-
-    def get(self, path: str, endpoint: Any, summary: str, model: Any, **more: Any) -> None:
-        self._add(path, endpoint, summary, method="GET", model=model, **more)
-
-    def post(self, path: str, endpoint: Any, summary: str, model: Any, **more: Any) -> None:
-        self._add(path, endpoint, summary, method="POST", model=model, errors=_WRITING, **more)
-
-    def add(self, path: str, endpoint: Any, summary: str, model: Any) -> None:
-        self._add(
-            path, endpoint, summary, method="POST", model=model, errors=_WRITING, status_code=201
-        )
-
-    def patch(self, path: str, endpoint: Any, summary: str, model: Any) -> None:
-        self._add(path, endpoint, summary, method="PATCH", model=model, errors=_WRITING)
-
-    def picture(self, path: str, endpoint: Any, summary: str) -> None:
-        self.app.add_api_route(
-            f"{ROOT}/{path}",
-            with_retries(endpoint),
-            summary=summary,
-            dependencies=[sign_in.SIGN_IN],
-            **Gallery.document(),
-        )
-
-    def _add(
-        self,
-        path: str,
-        endpoint: Any,
-        summary: str,
-        *,
-        method: str,
-        model: Any,
-        errors: Mapping[int, str] | None = None,
-        **more: Any,
-    ) -> None:
-        missing = "NOT_FOUND: there is none, or not in the company that is looked at."
-        self.app.add_api_route(
-            f"{ROOT}/{path}",
-            with_retries(endpoint),
-            methods=[method],
-            summary=summary,
-            response_model=model,
-            response_description="Done." if errors else "Found.",
-            dependencies=[sign_in.SIGN_IN, _NO_STORE],
-            responses=api.errors({404: missing, **(errors or {})}),
-            **more,
-        )
-
-
-_WRITING = {
-    403: "FORBIDDEN: the person's role does not reach.",
-    409: "CONFLICT: a name or an address is taken, or it is too late.",
-    429: http.ERRORS[429],
-}
-
-
-async def _no_store(response: Response) -> None:
-    response.headers.update(api.NO_STORE)
-
-
-_NO_STORE = Depends(_no_store)
 
 
 async def _find(caller: Caller, kind: Kind, key: UUID) -> Row:

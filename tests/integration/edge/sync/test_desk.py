@@ -42,7 +42,7 @@ def keys(edge_db: Database) -> dict[str, str]:
 @pytest.fixture
 async def ask(pool: db.Pool, settings: EdgeSettings, keys: dict[str, str]) -> AsyncIterator[Ask]:
     server = http.HttpServer(title="edge", version="0")
-    api.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    api.Api(pool, Monitor(settings, pool, delivered=lambda: 0)).add_to(server.app)
     transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:
 
@@ -76,7 +76,7 @@ async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
     pool: db.Pool, settings: EdgeSettings, keys: dict[str, str], edge_db: Database
 ) -> None:
     server = http.HttpServer(title="edge", version="0", actions_per_minute=2)
-    api.add_to(server.app, pool, Monitor(settings, pool, delivered=lambda: 0))
+    api.Api(pool, Monitor(settings, pool, delivered=lambda: 0)).add_to(server.app)
     owe_many(edge_db, 1, status="dlq")
     transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://edge") as client:

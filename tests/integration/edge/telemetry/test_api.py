@@ -12,6 +12,7 @@ import httpx2
 import psycopg
 import pytest
 
+from farmiq.api import cursor
 from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.ingress import service as ingress
@@ -381,8 +382,8 @@ class TestWrongQuestions:
             ({**SPAN, "colour": "red"}, ["colour"]),
             ({**SPAN, "cursor": "AAAA"}, ["cursor"]),
             ({**SPAN, "cursor": "é"}, ["cursor"]),
-            ({**SPAN, "cursor": api.cursor(["raw", "/", "m", NOW, ids.new()])}, ["cursor"]),
-            ({**SPAN, "cursor": api.cursor(["1h", "d", "m", NOW, ids.new()]), "bucket": "1m"},
+            ({**SPAN, "cursor": cursor("raw", "/", "m", NOW, ids.new())}, ["cursor"]),
+            ({**SPAN, "cursor": cursor("1h", "d", "m", NOW, ids.new()), "bucket": "1m"},
              ["cursor"]),
         ],
     )  # fmt: skip

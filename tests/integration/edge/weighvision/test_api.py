@@ -34,7 +34,7 @@ async def api(pool: db.Pool, stations: Database) -> AsyncIterator[httpx2.AsyncCl
             (ids.new(), access.digest(key)),
         )
     server = http.HttpServer(title="test", version="0")
-    Api(pool, timezone="UTC", service="edge-weighvision-session").add_to(server.app)
+    Api(pool, timezone="UTC").add_to(server.app)
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=server.app),
         base_url="http://edge",

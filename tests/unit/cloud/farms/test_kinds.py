@@ -11,7 +11,7 @@ from farmiq.roster import Problem, RosterError
 
 
 def parse(kind: Kind, text: str) -> tuple[list[object], list[Problem]]:
-    rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.one)
+    rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.noun)
     parsed, more = kinds.parse(kind, rows)
     return parsed, problems + more
 

@@ -1,0 +1,315 @@
+"""The HTTP server of a process: one address, the routes of every service in it, one error body.
+
+Always there: /healthz (the process lives), /readyz (its parts work; names what does not),
+/metrics (Prometheus), /version.
+"""
+
+import asyncio
+import contextlib
+import copy
+import hmac
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import prometheus_client
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.routing import BaseRoute, Route, request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from farmiq.plumbing import metrics
+from farmiq.plumbing.allowance import Allowance
+from farmiq.plumbing.connections import Limits
+from farmiq.plumbing.http.errors import HttpError, error_response, handle_errors
+from farmiq.plumbing.http.middleware import add_middleware
+from farmiq.plumbing.http.requests import JSON, reject_repeated_parameters
+
+Check = Callable[[], Awaitable[str | None] | str | None]
+
+CHECK_WITHIN_S = 3.0
+HEAD_WITHIN_S = 15.0
+# What an engine answered to a check counts for so long.
+ANSWER_HOLDS_S = 1.0
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """`problems` names what does not work, in words; `notes` what is odd but right."""
+
+    status: Literal["ready", "not ready"]
+    problems: dict[str, str]
+    notes: dict[str, str] = {}
+
+
+class Version(BaseModel):
+    name: str
+    version: str
+
+
+@dataclass
+class HttpServer:
+    """Services add their routes to `app` and say with `ready` how to see whether they work."""
+
+    title: str
+    version: str
+    actions_per_minute: int = 120
+    # A whole request is here within so long; who trickles must not hold connections for ever.
+    request_within_s: float = 60.0
+    limits: Limits = field(default_factory=Limits)
+    metrics_token: str | None = field(default=None, repr=False)
+    app: FastAPI = field(init=False)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _checks: dict[str, Check] = field(default_factory=dict)
+    _notes: dict[str, Check] = field(default_factory=dict)
+    _open_checks: "dict[Check, _CheckRun]" = field(default_factory=dict)
+    service: str | None = field(default=None, init=False)
+    # Names of the checks and notes of this part, and its routes.
+    names: set[str] = field(default_factory=set, init=False)
+    routes: "_OwnRoutes" = field(init=False)
+
+    @property
+    def head_within_s(self) -> float:
+        """A head is small; only bodies may be large and links slow."""
+        return min(HEAD_WITHIN_S, self.request_within_s)
+
+    def __post_init__(self) -> None:
+        # The document is `farmiq openapi`: it needs no running service, and is the same for all.
+        self.app = FastAPI(
+            title=self.title,
+            version=self.version,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            dependencies=[Depends(reject_repeated_parameters)],
+        )
+        self.routes = _OwnRoutes(self.app.router.routes)
+        self.app.state.allowance = Allowance(self.actions_per_minute)
+        handle_errors(self.app)
+        add_middleware(self.app, body_within_s=self.request_within_s)
+        self._add_own_routes()
+
+    def _add_own_routes(self) -> None:
+        self.app.add_api_route("/healthz", self._healthz)
+        self.app.add_api_route(
+            "/readyz",
+            self._readyz,
+            response_model=Readiness,
+            responses={503: {"model": Readiness, "description": "Not all do."}},
+        )
+        self.app.add_api_route(
+            "/metrics",
+            self._metrics,
+            response_class=PlainTextResponse,
+            responses={
+                401: {
+                    "description": "UNAUTHENTICATED: this is not the token.",
+                    "content": {JSON: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+                }
+            },
+        )
+        self.app.add_api_route("/version", self._version)
+
+    def part(self, name: str) -> "HttpServer":
+        """The same server for one service, which is not ready before it has registered its checks.
+
+        Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
+        """
+        self._checks[name] = lambda: "is starting"
+        own = copy.copy(self)
+        own.service, own.names = name, set()
+        own.app = copy.copy(self.app)
+        own.app.router = copy.copy(self.app.router)
+        own.app.router.routes = own.routes = _OwnRoutes(self.app.router.routes)
+        return own
+
+    def failed(self, why: str) -> None:
+        """The service has ended. Until it says anew what it stands on, its routes answer 503."""
+        for name in self.names:
+            self._checks.pop(name, None)
+            self._notes.pop(name, None)
+        self.names.clear()
+        if self.service is not None:
+            self._checks[self.service] = lambda: why
+        self.routes.suspend(f"{self.service} is being started again")
+
+    def ready(self, name: str, check: Check) -> None:
+        """`check` returns what is wrong in a sentence, or None."""
+        self._checks[name] = check
+        self._own(name)
+
+    @contextlib.contextmanager
+    def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
+        """Checks that count for as long as the block lasts."""
+        self._checks |= checks
+        try:
+            yield
+        finally:
+            for name in checks:
+                self._checks.pop(name, None)
+
+    def note(self, name: str, check: Check) -> None:
+        """`check` returns what a person may want to know, though nothing is wrong, or None."""
+        self._notes[name] = check
+        self._own(name)
+
+    def _own(self, name: str) -> None:
+        self.names.add(name)
+        if self.service is not None:
+            self._checks.pop(self.service, None)
+
+    async def problems(self) -> dict[str, str]:
+        return await self._answers(self._checks)
+
+    async def _answers(self, checks: Mapping[str, Check]) -> dict[str, str]:
+        """All at once and with one deadline: none adds to the others, nor to the time it takes.
+
+        What is late is cancelled but not waited for: to give up a question to a database that is
+        frozen takes longer than to ask it. Until it has ended it is not asked again, and what it
+        answered holds for a moment: whoever asks often does not make us ask the engines as often.
+        """
+        answers = {name: self._start_check(check) for name, check in checks.items()}
+        tasks = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
+        if tasks:
+            await asyncio.wait(tasks, timeout=CHECK_WITHIN_S)
+        for task in tasks:
+            # Cancelled twice, it would not even get to tell the database.
+            if not task.done() and not task.cancelling():
+                task.cancel()
+        texts = {
+            name: _result(answer) if isinstance(answer, asyncio.Task) else answer
+            for name, answer in answers.items()
+        }
+        return {name: text for name, text in texts.items() if text}
+
+    def _start_check(self, check: Check) -> "asyncio.Task[str | None] | str | None":
+        """The question that is open or was answered just now, a new one, or an answer at once."""
+        known = self._open_checks.get(check)
+        if known is not None and not known.is_old():
+            return known.task
+        try:
+            answer = check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
+            return _broken(error)
+        if not inspect.isawaitable(answer):
+            return answer
+        for old in [other for other, run in self._open_checks.items() if run.is_old()]:
+            del self._open_checks[old]
+        self._open_checks[check] = _CheckRun(asyncio.create_task(_answer(answer)))
+        return self._open_checks[check].task
+
+    async def _healthz(self) -> Health:
+        """The process lives."""
+        return Health(status="ok")
+
+    async def _metrics(self, request: Request) -> Response:
+        """Metrics for Prometheus; by tenant only with API_METRICS_TOKEN as bearer token."""
+        given = request.headers.get("authorization")
+        known = given is not None and self._is_metrics_token(given)
+        if given is not None and not known:
+            raise HttpError(401, "this is not the token for metrics (API_METRICS_TOKEN)")
+        return Response(
+            metrics.shown(names=known), media_type=prometheus_client.CONTENT_TYPE_LATEST
+        )
+
+    def _is_metrics_token(self, given: str) -> bool:
+        expected = f"Bearer {self.metrics_token}".encode()
+        return self.metrics_token is not None and hmac.compare_digest(given.encode(), expected)
+
+    async def _version(self) -> Version:
+        """Name and version."""
+        return Version(name=self.title, version=self.version)
+
+    async def _readyz(self) -> JSONResponse:
+        """Its parts work."""
+        problems, notes = await asyncio.gather(self.problems(), self._answers(self._notes))
+        body = {
+            "status": "not ready" if problems else "ready",
+            "problems": problems,
+            **({"notes": notes} if notes else {}),
+        }
+        return JSONResponse(body, status_code=503 if problems else 200)
+
+
+class _OwnRoutes(list[BaseRoute]):
+    """The routes of one service, each of which also stands among all `served`.
+
+    Those of a service that has failed answer 503 until it adds them again.
+    """
+
+    def __init__(self, served: list[BaseRoute]) -> None:
+        super().__init__()
+        self._served = served
+
+    def append(self, route: BaseRoute) -> None:
+        for old in [old for old in self if _place(old) == _place(route)]:
+            self.remove(old)
+            self._served[:] = [other for other in self._served if other is not old]
+        super().append(route)
+        self._served.append(route)
+
+    def suspend(self, why: str) -> None:
+        for route in self:
+            if isinstance(route, Route):
+                route.app = _answering(HttpError(503, why, retry_after_s=5))
+
+
+class RawRoute(APIRoute):
+    """A hot route whose handler reads the request itself; its dependencies only document it."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        self.app = request_response(endpoint)
+
+
+def _place(route: BaseRoute) -> tuple[str, frozenset[str]]:
+    return getattr(route, "path", ""), frozenset(getattr(route, "methods", None) or ())
+
+
+def _answering(error: HttpError) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await error_response(Request(scope, receive), error)(scope, receive, send)
+
+    return answer
+
+
+def _result(task: "asyncio.Task[str | None]") -> str | None:
+    if not task.done() or task.cancelled():
+        return f"the check did not end within {CHECK_WITHIN_S:g} s"
+    return task.result()
+
+
+class _CheckRun:
+    """A question to an engine, and since when it is answered."""
+
+    def __init__(self, task: "asyncio.Task[str | None]") -> None:
+        self.task = task
+        self._answered_at: float | None = None
+        task.add_done_callback(lambda _: self._answered())
+
+    def _answered(self) -> None:
+        self._answered_at = time.monotonic()
+
+    def is_old(self) -> bool:
+        return (
+            self._answered_at is not None and time.monotonic() - self._answered_at > ANSWER_HOLDS_S
+        )
+
+
+async def _answer(check: Awaitable[str | None]) -> str | None:
+    """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
+    try:
+        return await check
+    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
+        return _broken(error)
+
+
+def _broken(error: Exception) -> str:
+    return f"the check failed: {error!r}"
