@@ -15,12 +15,11 @@ from farmiq.config.environment import (
 )
 
 if TYPE_CHECKING:
-    from farmiq.config.admin import AdminSettings
     from farmiq.config.cloud import CloudSettings
     from farmiq.config.device import DeviceSettings
     from farmiq.config.edge import EdgeSettings
     from farmiq.config.settings import Settings, SettingsError
-    from farmiq.config.sites import TEMPLATES, site, template
+    from farmiq.config.sites import TEMPLATES, AdminSettings, site, template
 
 __all__ = [
     "TEMPLATES",
@@ -45,7 +44,7 @@ __all__ = [
 # Imported at first use: most commands need the environment alone, and to import all settings takes
 # as long as the rest of their start.
 _MODULES = {
-    "AdminSettings": "admin",
+    "AdminSettings": "sites",
     "CloudSettings": "cloud",
     "DeviceSettings": "device",
     "EdgeSettings": "edge",
