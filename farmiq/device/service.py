@@ -218,13 +218,8 @@ class Agent:
 async def _opened(
     settings: DeviceSettings, clock: Clock, damage: str | None
 ) -> AsyncIterator[Agent]:
-    path = settings.buffer_dir / database.FILE
     with database.locked(settings.buffer_dir):
-        salvaged = None
-        if damage is not None:
-            salvaged = await asyncio.to_thread(database.salvaged, path, reason=damage)
-        buffer = await database.opened(settings.buffer_dir, clock=clock)
-        buffer.salvaged = salvaged or buffer.salvaged
+        buffer = await database.opened(settings.buffer_dir, clock=clock, damage=damage)
         try:
             yield Agent(settings, buffer)
         finally:
