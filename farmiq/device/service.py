@@ -69,7 +69,7 @@ class Agent:
     def __init__(self, settings: DeviceSettings, buffer: Buffer) -> None:
         self._settings, self._buffer = settings, buffer
         identity = Identity(settings.place, settings.station_id)
-        writer = Writer(identity, buffer.boot_id, limits(settings))
+        writer = Writer(identity, buffer, limits(settings))
         gate = SendGate(settings.per_second)
         self.recorder = Recorder(
             buffer, writer, on_commit=self._wake, scale=_picture_scaler(settings)

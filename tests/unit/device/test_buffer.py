@@ -142,7 +142,7 @@ async def _play(script: list[tuple[str, int]]) -> None:
             elif what == "lose":
                 await book.buffer.do(store.back_to_waiting)
             elif what == "tell":
-                await book.buffer.do(lambda tx: book.writer.report_drops(tx, now=BEGAN, now_s=0))
+                await book.buffer.do(book.writer.report_drops)
             else:
                 arrived |= await _send_some(book, number)
         await book.buffer.do(store.back_to_waiting)
@@ -241,7 +241,7 @@ async def test_stored_events_are_kept_for_a_day(small: Recorder, clock: MovedClo
 
 
 async def compact(book: Recorder) -> None:
-    await book.buffer.do(lambda tx: book.writer.purge(tx, now_s=book.buffer.now_s()))
+    await book.buffer.do(book.writer.purge)
 
 
 async def test_pictures_of_no_session_give_way_to_those_that_have_one(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
         store.count_sessions_with_problem(tx)
         store.unreported_drops(tx)
         store.send_stored_again(tx, since_s=0)
-        book.writer.purge(tx, now_s=now_s)
+        book.writer.purge(tx)
         tx.set_trace_callback(None)
 
     await book.buffer.do(loops)
