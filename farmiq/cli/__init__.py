@@ -58,32 +58,27 @@ simulated.command("check-cameras")(simulated_cameras.check_cameras)
 keys = terminal.Group("Keys of edges that do not enrol (see `edge`).")
 
 app.command(shared=terminal.NO_OPTIONS, rich_help_panel=RUN)(demo.demo)
-app.add_typer(agent.app, name="agent", rich_help_panel=RUN)
-app.add_typer(stack_commands.app, name="stack", rich_help_panel=RUN)
 app.command(shared=terminal.JSON, rich_help_panel=LOOK)(stack_commands.doctor)
 app.command(rich_help_panel=LOOK)(trace_command.trace)
-app.add_typer(losses.app, name="losses", rich_help_panel=LOOK)
-app.add_typer(weighings.app, name="weighings", rich_help_panel=LOOK)
-app.add_typer(alert.app, name="alert", rich_help_panel=LOOK)
-app.add_typer(media.app, name="media", rich_help_panel=LOOK)
-app.add_typer(outbox.app, name="outbox", rich_help_panel=MEND)
-app.add_typer(quarantine.app, name="quarantine", rich_help_panel=MEND)
-app.add_typer(dlq.app, name="dlq", rich_help_panel=MEND)
-app.add_typer(camera_gateway.app, name="camera-gateway", rich_help_panel=MEND)
 app.command(rich_help_panel=MEND)(resync_command.resync)
-app.add_typer(people.company, name="company", rich_help_panel=SET_UP)
-app.add_typer(people.user, name="user", rich_help_panel=SET_UP)
-app.add_typer(edge.app, name="edge", rich_help_panel=SET_UP)
-app.add_typer(device.app, name="device", rich_help_panel=SET_UP)
-app.add_typer(camera.app, name="camera", rich_help_panel=SET_UP)
-app.add_typer(farm.app, name="farm", rich_help_panel=SET_UP)
-app.add_typer(silo.app, name="silo", rich_help_panel=SET_UP)
-app.add_typer(metric.app, name="metric", rich_help_panel=SET_UP)
-app.add_typer(key.app, name="key", rich_help_panel=SET_UP)
-app.add_typer(keys, name="keys", rich_help_panel=SET_UP)
-app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
-app.add_typer(simulated, name="simulate", rich_help_panel=DEVELOP)
-app.add_typer(bench.app, name="bench", rich_help_panel=DEVELOP)
+for _panel, _groups in {
+    RUN: {"agent": agent.app, "stack": stack_commands.app},
+    LOOK: {
+        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+    },
+    MEND: {
+        "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,
+        "camera-gateway": camera_gateway.app,
+    },
+    SET_UP: {
+        "company": people.company, "user": people.user, "edge": edge.app, "device": device.app,
+        "camera": camera.app, "farm": farm.app, "silo": silo.app, "metric": metric.app,
+        "key": key.app, "keys": keys, "topology": topology.app,
+    },
+    DEVELOP: {"simulate": simulated, "bench": bench.app},
+}.items():  # fmt: skip
+    for _name, _group in _groups.items():
+        app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
