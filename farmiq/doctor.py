@@ -8,9 +8,11 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -36,9 +38,9 @@ from farmiq.process import SQL
 
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
-# Tokens of edges are good for minutes, and readings are placed by their time.
 # Messages in a broker's log: a busy farm stores so many in a few seconds.
 MAX_BEHIND = 10_000
+# Tokens of edges are good for minutes, and readings are placed by their time.
 MAX_CLOCK_OFFSET_S = 30.0
 HTTP_OK = 200
 LEVELS = disk.Levels(warn_percent=85, shed_percent=92)
@@ -54,7 +56,9 @@ class Check:
     remedy: str = ""
 
 
-Probe = Callable[[], Awaitable[Check]]
+# What was seen, and what to do about it: nothing, if all is well.
+Finding = tuple[str, str]
+Probe = Callable[[], Awaitable[Finding]]
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
@@ -66,7 +70,7 @@ def is_configured(environment: Mapping[str, str]) -> bool:
 async def examine(environment: Mapping[str, str]) -> list[Check]:
     """Probe all that the settings name, at the same time; none of it is changed."""
     failed: list[Check] = []
-    probes: list[tuple[str, Probe]] = []
+    probes: dict[str, Probe] = {}
     for mark, name, settings, make in (
         ("FARMIQ_EDGE_DB_URL", "edge", EdgeSettings, _edge),
         ("FARMIQ_CLOUD_DB_URL", "cloud", CloudSettings, _cloud),
@@ -76,136 +80,123 @@ async def examine(environment: Mapping[str, str]) -> list[Check]:
             try:
                 loaded: Any = settings.load(environment)
             except SettingsError as error:
-                failed.append(
-                    Check(
-                        f"{name} settings", False, str(error).replace("\n", "; "),
-                        f"`farmiq config {name}` explains every setting",
-                    )
-                )  # fmt: skip
+                remedy = f"`farmiq config {name}` explains every setting"
+                detail = str(error).replace("\n", "; ")
+                failed.append(Check(f"{name} settings", False, detail, remedy))
                 continue
-            probes += make(loaded)
-    return failed + list(await asyncio.gather(*(_bounded(name, probe) for name, probe in probes)))
+            probes |= make(loaded)
+    return failed + list(await asyncio.gather(*(_bounded(*probe) for probe in probes.items())))
 
 
-def _edge(settings: EdgeSettings) -> list[tuple[str, Probe]]:
+def _edge(settings: EdgeSettings) -> dict[str, Probe]:
     db_url, tls = settings.db_url.get_secret_value(), settings.tls
-    mqtt_url, s3_url = settings.mqtt_url.get_secret_value(), settings.s3_url
+    mqtt_url, cloud_url = settings.mqtt_url.get_secret_value(), settings.cloud_url
 
-    async def outbox() -> Check:
-        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+    async def outbox() -> Finding:
+        async with _connected(db_url) as tx:
             return check_outbox(await handlers.status(tx), stall_s=settings.sync_stall_s)
 
-    async def held() -> Check:
-        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+    async def held() -> Finding:
+        async with _connected(db_url) as tx:
             count, _ = await quarantine.size(tx)
-        return Check(
-            "edge quarantine", not count, f"{count:,} messages",
-            _remedy(count, "`farmiq quarantine ls` shows why they were refused"),
-        )  # fmt: skip
+        remedy = _remedy(count, "`farmiq quarantine ls` shows why they were refused")
+        return f"{count:,} messages", remedy
 
-    async def key() -> Check:
+    async def key() -> Finding:
         file = settings.edge_key_file
         good = os.access(file, os.R_OK)
-        return Check(
-            "edge key", good, f"{file} {'is there' if good else 'cannot be read'}",
-            _remedy(not good, "`farmiq edge enroll` makes it; is it readable for this user?"),
-        )  # fmt: skip
+        remedy = "`farmiq edge enroll` makes it; is it readable for this user?"
+        return f"{file} {'is there' if good else 'cannot be read'}", _remedy(not good, remedy)
 
-    async def disks() -> Check:
+    async def disks() -> Finding:
         levels = disk.Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-        return check_disk("edge disk", disk.paths(settings.disk_paths), levels)
+        return check_disk(disk.paths(settings.disk_paths), levels)
 
-    probes: list[tuple[str, Probe]] = [
-        ("edge database", lambda: _database("edge", db_url)),
-        ("edge broker", lambda: _broker("edge broker", mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL")),
-        ("edge services", lambda: _services("edge", settings)),
-        ("edge outbox", outbox),
-        ("edge quarantine", held),
-        ("edge key", key),
-        ("edge disk", disks),
-        ("edge clock", lambda: _clock("edge clock", settings.cloud_url, tls, "the cloud")),
-    ]
+    probes: dict[str, Probe] = {
+        "edge database": partial(_database, "edge", db_url),
+        "edge broker": partial(_broker, mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL"),
+        "edge services": partial(_services, "edge", settings),
+        "edge outbox": outbox,
+        "edge quarantine": held,
+        "edge key": key,
+        "edge disk": disks,
+        "edge clock": partial(_clock, cloud_url, tls, "the cloud"),
+    }
     if (log_url := broker.log_url(settings)) is not None:
-        probes.append(("edge log", lambda: _log("edge log", log_url, topics.LOG, db_url, tls)))
-    if (monitor_url := settings.broker_monitor_url) is not None:
-        probes.append(("edge broker's store", lambda: _broker_store("edge", monitor_url)))
-    if s3_url is not None:
-        url = s3_url.get_secret_value()
-        probes.append(("edge images", lambda: _bucket("edge", url, tls)))
-    return probes
+        probes["edge log"] = partial(_log, log_url, topics.LOG, db_url, tls)
+    return probes | _stores("edge", settings)
 
 
-def _cloud(settings: CloudSettings) -> list[tuple[str, Probe]]:
+def _cloud(settings: CloudSettings) -> dict[str, Probe]:
     db_url, tls = settings.db_url.get_secret_value(), settings.tls
-    mqtt_url, s3_url = settings.mqtt_url, settings.s3_url
 
-    async def queues() -> Check:
+    async def queues() -> Finding:
         limits = watch.limits(settings)
         try:
             counts = await amqp.depths(settings.amqp_url.get_secret_value(), limits, tls=tls)
         except amqp.UNAVAILABLE as error:
-            return Check(
-                "cloud bus", False, f"does not answer: {amqp.why(error)}",
-                "start RabbitMQ, or correct FARMIQ_AMQP_URL",
-            )  # fmt: skip
+            why = f"does not answer: {amqp.why(error)}"
+            return why, "start RabbitMQ, or correct FARMIQ_AMQP_URL"
         return check_queues(counts, limits)
 
-    async def clock() -> Check:
-        async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+    async def clock() -> Finding:
+        async with _connected(db_url) as tx:
             rows = await db.fetch_all(tx, "select extract(epoch from clock_timestamp())::float8")
-        return check_clock("cloud clock", time.time() - rows[0][0], "the database")
+        return check_clock(time.time() - rows[0][0], "the database")
 
-    async def disks() -> Check:
-        return check_disk("cloud disk", ("/",), LEVELS)
+    async def disks() -> Finding:
+        return check_disk(("/",), LEVELS)
 
-    probes: list[tuple[str, Probe]] = [
-        ("cloud database", lambda: _database("cloud", db_url)),
-        ("cloud bus", queues),
-        ("cloud services", lambda: _services("cloud", settings)),
-        ("cloud disk", disks),
-        ("cloud clock", clock),
-    ]
-    if mqtt_url is not None:
-        broker_url = mqtt_url.get_secret_value()
-        name = "cloud broker"
-        probes.append((name, lambda: _broker(name, broker_url, tls, "FARMIQ_CLOUD_MQTT_URL")))
-    if (monitor_url := settings.broker_monitor_url) is not None:
-        probes.append(("cloud broker's store", lambda: _broker_store("cloud", monitor_url)))
-    if s3_url is not None:
-        url = s3_url.get_secret_value()
-        probes.append(("cloud images", lambda: _bucket("cloud", url, tls)))
+    probes: dict[str, Probe] = {
+        "cloud database": partial(_database, "cloud", db_url),
+        "cloud bus": queues,
+        "cloud services": partial(_services, "cloud", settings),
+        "cloud disk": disks,
+        "cloud clock": clock,
+    }
+    if settings.mqtt_url is not None:
+        url = settings.mqtt_url.get_secret_value()
+        probes["cloud broker"] = partial(_broker, url, tls, "FARMIQ_CLOUD_MQTT_URL")
+    return probes | _stores("cloud", settings)
+
+
+def _stores(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Probe]:
+    probes: dict[str, Probe] = {}
+    if settings.broker_monitor_url is not None:
+        monitor_url = settings.broker_monitor_url
+        probes[f"{site} broker's store"] = partial(_broker_store, site, monitor_url)
+    if settings.s3_url is not None:
+        url = settings.s3_url.get_secret_value()
+        probes[f"{site} images"] = partial(_bucket, site, url, settings.tls)
     return probes
 
 
-def _agent(settings: DeviceSettings) -> list[tuple[str, Probe]]:
-    async def agent() -> Check:
+def _agent(settings: DeviceSettings) -> dict[str, Probe]:
+    async def agent() -> Finding:
         url = f"http://{settings.status_host}:{settings.status_port}/status.json"
         try:
             async with httpx2.AsyncClient(timeout=5) as client:
                 status = (await client.get(url)).raise_for_status().json()
         except (httpx2.HTTPError, ValueError):
-            return Check(
-                "agent", False, f"nothing answers on {url}",
-                "start it with `farmiq agent run`; `farmiq agent status` looks into its buffer",
-            )  # fmt: skip
+            remedy = "start it with `farmiq agent run`; `farmiq agent status` looks into its buffer"
+            return f"nothing answers on {url}", remedy
         return check_agent(status)
 
-    async def disks() -> Check:
-        return check_disk("agent disk", (str(settings.buffer_dir),), LEVELS)
+    async def disks() -> Finding:
+        return check_disk((str(settings.buffer_dir),), LEVELS)
 
-    broker_url = settings.mqtt_url.get_secret_value()
-    return [
-        ("agent", agent),
-        (
-            "agent broker",
-            lambda: _broker("agent broker", broker_url, settings.tls, "AGENT_MQTT_URL"),
+    tls = settings.tls
+    return {
+        "agent": agent,
+        "agent broker": partial(
+            _broker, settings.mqtt_url.get_secret_value(), tls, "AGENT_MQTT_URL"
         ),
-        ("agent disk", disks),
-        ("agent clock", lambda: _clock("agent clock", settings.edge_url, settings.tls, "the edge")),
-    ]
+        "agent disk": disks,
+        "agent clock": partial(_clock, settings.edge_url, tls, "the edge"),
+    }
 
 
-def check_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Check:
+def check_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Finding:
     """Pure: what waits is fine as long as it moves; dead letters wait for a person."""
     waiting, dead = sum(tenant.waiting for tenant in tenants), sum(tenant.dlq for tenant in tenants)
     oldest_s = max((tenant.oldest_s for tenant in tenants), default=0.0)
@@ -218,10 +209,10 @@ def check_outbox(tenants: list[handlers.TenantStatus], *, stall_s: float) -> Che
         remedy = f"delivery fails for {', '.join(failing)}: `farmiq outbox stats` says why"
     elif oldest_s > stall_s:
         remedy = "nothing is delivered: is edge-sync-forwarder running, and the cloud reachable?"
-    return Check("edge outbox", not remedy, detail, remedy)
+    return detail, remedy
 
 
-def check_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
+def check_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Finding:
     """Pure: dead letters wait for a person, and a queue half full for its consumer."""
     piles = {bus.UNROUTED_QUEUE, *(work.dead_letters for work in bus.WORKS)}
     dead = sum(count for queue, count in counts.items() if queue in piles)
@@ -236,49 +227,55 @@ def check_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Check:
     elif full:
         remedy = f"{', '.join(full)} fills up: is its service running?"
     detail = f"{waiting:,} events wait in {len(counts)} queues; {dead:,} dead letters"
-    return Check("cloud bus", not remedy, detail, remedy)
+    return detail, remedy
 
 
-def check_agent(status: Mapping[str, Any]) -> Check:
+def check_agent(status: Mapping[str, Any]) -> Finding:
     """Pure: what a running agent says of itself, as `farmiq agent status` shows it."""
     detail = (
         f"{'connected' if status['connected'] else 'not connected'}; {status['backlog']:,} events "
         f"and {status['pictures']['waiting']:,} pictures wait"
     )
     bad = needs_attention(dict(status))
-    return Check("agent", not bad, detail, _remedy(bad, "`farmiq agent status` says what is wrong"))
+    return detail, _remedy(bad, "`farmiq agent status` says what is wrong")
 
 
-def check_clock(name: str, offset_s: float, other: str) -> Check:
+def check_clock(offset_s: float, other: str) -> Finding:
     """Pure: `offset_s` is how far this machine is ahead of the other."""
     far = abs(offset_s) > MAX_CLOCK_OFFSET_S
     words = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} {other}"
-    return Check(name, not far, words, _remedy(far, "set the clock: is NTP running here?"))
+    return words, _remedy(far, "set the clock: is NTP running here?")
 
 
-def check_disk(name: str, paths: tuple[str, ...], levels: disk.Levels) -> Check:
+def check_disk(paths: tuple[str, ...], levels: disk.Levels) -> Finding:
     usage = {}
     for path in paths:
         try:
             total, _, free = shutil.disk_usage(path)
         except OSError as error:
-            return Check(name, False, str(error), "correct the path in the settings")
+            return str(error), "correct the path in the settings"
         usage[path] = disk.Usage(total, free)
     fullness = disk.assess(usage, levels)
     full = fullness.state != "fine"
     detail = f"{fullness.path} is {fullness.percent:.0f} % full"
-    return Check(name, not full, detail, _remedy(full, "make room, or give it a larger disk"))
+    return detail, _remedy(full, "make room, or give it a larger disk")
 
 
-async def _database(site: str, url: str) -> Check:
+@asynccontextmanager
+async def _connected(url: str) -> "AsyncIterator[psycopg.AsyncConnection]":
+    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as tx:
+        yield tx
+
+
+async def _database(site: str, url: str) -> Finding:
     why = await asyncio.to_thread(migrations.problem, url, SQL[site])
     if why is None and site == "cloud":
         why = await asyncio.to_thread(db.role_problem, url)
     remedy = _remedy(why, f"`farmiq migrate {site}` as the owner; see docs/tutorial/install.md")
-    return Check(f"{site} database", why is None, why or "answers, schema up to date", remedy)
+    return why or "answers, schema up to date", remedy
 
 
-async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
+async def _broker(url: str, tls: Tls, variable: str) -> Finding:
     """Log in under an id of the login's own that nobody else uses: no session is touched.
 
     Always the same one: a login has a few sessions, and a new id each time would end the agent's.
@@ -292,44 +289,42 @@ async def _broker(name: str, url: str, tls: Tls, variable: str) -> Check:
                 await client.until_up()
         except TimeoutError:
             why = client.problem() or "no answer"
-            return Check(name, False, why, f"start the broker, or correct {variable}")
-    return Check(name, True, "answers and lets us in")
+            return why, f"start the broker, or correct {variable}"
+    return "answers and lets us in", ""
 
 
-async def _log(name: str, url: str, stream_name: str, db_url: str, tls: Tls) -> Check:
+async def _log(url: str, stream_name: str, db_url: str, tls: Tls) -> Finding:
     """How much of the broker's log is not in the database yet."""
-    async with await psycopg.AsyncConnection.connect(db_url, connect_timeout=5) as tx:
+    async with _connected(db_url) as tx:
         stored_seq = await cursor.stored_seq(tx, stream_name)
     try:
         async with nats.connected(url, tls=tls) as server:
             info = await stream.info(server, stream_name)
     except nats.NatsError as error:
-        return Check(name, False, str(error), "start the broker, or correct the address of its log")
+        return str(error), "start the broker, or correct the address of its log"
     behind = max(0, info.last_seq - max(stored_seq, info.first_seq - 1))
     bad = behind > MAX_BEHIND or info.share >= broker_store.WARN_SHARE
     detail = f"{behind:,} messages are not stored yet; {info.share:.0%} full"
-    return Check(name, not bad, detail, _remedy(bad, "see whether the database takes writes"))
+    return detail, _remedy(bad, "see whether the database takes writes")
 
 
-async def _broker_store(site: str, monitor_url: str) -> Check:
-    name = f"{site} broker's store"
+async def _broker_store(site: str, monitor_url: str) -> Finding:
     try:
         async with httpx2.AsyncClient(timeout=broker_store.TIMEOUT_S, trust_env=False) as client:
             answer = await client.get(broker_store.jsz_url(monitor_url))
         use = broker_store.read_use(answer.raise_for_status().content)
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
         variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
-        return Check(name, False, str(error), f"correct {variable}, or start the broker")
+        return str(error), f"correct {variable}, or start the broker"
     full = use.share >= broker_store.WARN_SHARE
     remedy = _remedy(full, "see that the gateway runs and commits; `farmiq alert ls`")
-    return Check(name, not full, f"holds {use.words()}", remedy)
+    return f"holds {use.words()}", remedy
 
 
-async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Check:
+async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Finding:
     host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::") else settings.http_host
     scheme = "https" if settings.tls.serves() else "http"
     url = f"{scheme}://{host}:{settings.http_port}/readyz"
-    name = f"{site} services"
     try:
         # Our own machine, and nothing secret is said: its certificate may be for another name.
         async with httpx2.AsyncClient(timeout=5, verify=False) as client:
@@ -337,22 +332,20 @@ async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Check:
             problems = answer.json().get("problems", {})
     except (httpx2.HTTPError, ValueError, AttributeError) as error:
         why = str(error) or type(error).__name__
-        return Check(name, False, f"{url}: {why}", f"start them with `farmiq run {site}`")
+        return f"{url}: {why}", f"start them with `farmiq run {site}`"
     if answer.status_code == HTTP_OK:
-        return Check(name, True, f"ready on {host}:{settings.http_port}")
+        return f"ready on {host}:{settings.http_port}", ""
     words = "; ".join(f"{part}: {problem}" for part, problem in problems.items())
-    return Check(
-        name, False, words or answer.text, "mend what they wait for; they go on by themselves"
-    )
+    return words or answer.text, "mend what they wait for; they go on by themselves"
 
 
-async def _bucket(site: str, url: str, tls: Tls) -> Check:
+async def _bucket(site: str, url: str, tls: Tls) -> Finding:
     why = await Bucket(url, tls=tls).problem()
     remedy = _remedy(why, f"start the store, or correct FARMIQ_{site.upper()}_S3_URL")
-    return Check(f"{site} images", why is None, why or "the bucket answers", remedy)
+    return why or "the bucket answers", remedy
 
 
-async def _clock(name: str, url: str, tls: Tls, other: str) -> Check:
+async def _clock(url: str, tls: Tls, other: str) -> Finding:
     """Compare with the Date of the next machine on the way; that it answers is seen as well."""
     try:
         context = tls.client() if url.startswith("https") else True
@@ -361,27 +354,24 @@ async def _clock(name: str, url: str, tls: Tls, other: str) -> Check:
             theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (httpx2.HTTPError, KeyError, ValueError) as error:
         why = str(error) or type(error).__name__
-        return Check(
-            name, False, f"{other} does not answer at {url}: {why}",
-            "what is measured waits here; the clock cannot be compared until it answers",
-        )  # fmt: skip
+        remedy = "what is measured waits here; the clock cannot be compared until it answers"
+        return f"{other} does not answer at {url}: {why}", remedy
     # The header has whole seconds, and was written somewhere in that second.
-    return check_clock(name, time.time() - theirs - 0.5, other)
+    return check_clock(time.time() - theirs - 0.5, other)
 
 
 async def _bounded(name: str, probe: Probe) -> Check:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await probe()
+            detail, remedy = await probe()
     except TimeoutError:
-        return Check(name, False, f"no answer within {PATIENCE_S:.0f} s", "is it overloaded?")
+        detail, remedy = f"no answer within {PATIENCE_S:.0f} s", "is it overloaded?"
     except db.UNAVAILABLE as error:
-        return Check(
-            name, False, f"the database does not answer: {db.first_line(error)}",
-            "start PostgreSQL, or correct the address in the settings",
-        )  # fmt: skip
+        detail = f"the database does not answer: {db.first_line(error)}"
+        remedy = "start PostgreSQL, or correct the address in the settings"
     except (OSError, ValueError, psycopg.Error) as error:
-        return Check(name, False, str(error) or type(error).__name__, "correct the settings")
+        detail, remedy = str(error) or type(error).__name__, "correct the settings"
+    return Check(name, not remedy, detail, remedy)
 
 
 def _remedy(needed: object, words: str) -> str:

@@ -27,6 +27,23 @@ class Service:
         return run
 
 
+def _listed(what: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(what.split(", ")) if isinstance(what, str) else what
+
+
+def _service(
+    name: str,
+    module: str,
+    *,
+    reads: str | tuple[str, ...],
+    writes: str | tuple[str, ...],
+    run: str = "run",
+) -> Service:
+    """A service whose site is the first word of its name; texts list things with commas."""
+    site = name.partition("-")[0]
+    return Service(name, site, module, _listed(reads), _listed(writes), run)
+
+
 def _sink(name: str, purpose: str, table: str, sink: str) -> Service:
     """A service of the cloud that stores the events of one queue in one table."""
     return Service(
@@ -56,87 +73,39 @@ AGENT = Service(
 )
 
 SERVICES = (
-    Service(
+    _service(
         "edge-ingress-gateway",
-        "edge",
         "farmiq.edge.ingress.service",
         reads=(*(f"mqtt {topic}" for topic in topics.UP), "devices"),
-        writes=(
-            "ingress_dedupe",
-            "telemetry_raw",
-            "telemetry_dirty",
-            "telemetry_latest",
-            "device_state",
-            "feed_intakes",
-            "barn_records",
-            "media_objects",
-            "weight_sessions",
-            "weight_session_events",
-            "sync_outbox",
-            "device_seq",
-            "quarantine",
-            "alerts",
-            "loss_ledger",
-            "audit_log",
-            "leases",
-            "mqtt iot/ack/…",
-        ),
+        writes="ingress_dedupe, telemetry_raw, telemetry_dirty, telemetry_latest, device_state, "
+        "feed_intakes, barn_records, media_objects, weight_sessions, "
+        "weight_session_events, sync_outbox, device_seq, quarantine, alerts, loss_ledger, "
+        "audit_log, leases, mqtt iot/ack/…",
     ),
-    Service(
+    _service(
         "edge-devices-registry",
-        "edge",
         "farmiq.edge.devices.service",
-        reads=(
-            "devices",
-            "device_state",
-            "device_commands",
-            "device_pauses",
-            "the broker's log",
-            "the broker's counts",
-            "the clock",
-        ),
-        writes=(
-            "devices",
-            "device_state",
-            "device_commands",
-            "device_pauses",
-            "sync_outbox",
-            "alerts",
-            "the broker's users",
-            "mqtt iot/command/…",
-        ),
+        reads="devices, device_state, device_commands, device_pauses, the broker's log, the "
+        "broker's counts, the clock",
+        writes="devices, device_state, device_commands, device_pauses, sync_outbox, alerts, the "
+        "broker's users, mqtt iot/command/…",
     ),
-    Service(
+    _service(
         "edge-telemetry-timeseries",
-        "edge",
         "farmiq.edge.telemetry.service",
         reads=("telemetry_dirty", "telemetry_raw", "farms", "metric_settings", "the calendar"),
-        writes=(
-            "telemetry_agg",
-            "telemetry_latest",
-            "sync_outbox",
-            "partitions of telemetry_raw",
-            "GET /api/v1/telemetry/latest",
-            "GET /api/v1/telemetry/range",
-        ),
+        writes="telemetry_agg, telemetry_latest, sync_outbox, partitions of telemetry_raw, GET "
+        "/api/v1/telemetry/latest, GET /api/v1/telemetry/range",
     ),
-    Service(
+    _service(
         "edge-feed-intake",
-        "edge",
         "farmiq.edge.feed.service",
         reads=("telemetry_raw", "silo_settings", "POST /api/v1/feed/lots"),
-        writes=(
-            "feed_intakes",
-            "feed_lots",
-            "silo_states",
-            "sync_outbox",
-            "GET /api/v1/feed/lots",
-            "GET /api/v1/feed/intakes",
-        ),
+        writes="feed_intakes, feed_lots, silo_states, sync_outbox, GET /api/v1/feed/lots, GET "
+        "/api/v1/feed/intakes",
     ),
-    Service(
+    _service(
         "edge-media-store",
-        "edge",
         "farmiq.edge.media.service",
         reads=(
             "POST /api/v1/media/images/presign",
@@ -144,19 +113,12 @@ SERVICES = (
             "the edge's bucket",
             "sync_outbox",
         ),
-        writes=(
-            "media_objects",
-            "sync_outbox",
-            "alerts",
-            "the edge's bucket",
-            "POST /api/v1/media/images/presign of the cloud",
-            "the cloud's bucket",
-            "GET /api/v1/media/images",
-        ),
+        writes="media_objects, sync_outbox, alerts, the edge's bucket, POST "
+        "/api/v1/media/images/presign of the cloud, the cloud's bucket, GET "
+        "/api/v1/media/images",
     ),
-    Service(
+    _service(
         "edge-weighvision-session",
-        "edge",
         "farmiq.edge.weighvision.service",
         reads=("weight_session_events", "media_objects", "farms", "the clock"),
         writes=(
@@ -166,36 +128,19 @@ SERVICES = (
             "GET /api/v1/weighvision/sessions/{session_id}",
         ),
     ),
-    Service(
+    _service(
         "edge-sync-forwarder",
-        "edge",
         "farmiq.edge.sync.service",
         reads=("sync_outbox", "POST /api/v1/sync/redrive", "POST /api/v1/sync/unclaim-stuck"),
-        writes=(
-            "sync_outbox",
-            "sync_state",
-            "sync_drain",
-            "sync_archives",
-            "alerts",
-            "audit_log",
-            "POST /api/v1/ingestion/batch",
-            "POST /api/v1/edges/heartbeat",
-            "GET /api/v1/sync/status",
-            "GET /api/v1/sync/outbox",
-        ),
+        writes="sync_outbox, sync_state, sync_drain, sync_archives, alerts, audit_log, POST "
+        "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
+        "GET /api/v1/sync/outbox",
     ),
-    Service(
+    _service(
         "cloud-edges-registry",
-        "cloud",
         "farmiq.cloud.edges.service",
-        reads=(
-            "POST /api/v1/edges/enroll",
-            "POST /api/v1/edges/rotate",
-            "POST /api/v1/edges/heartbeat",
-            "edge_invites",
-            "companies",
-            "sign_ins",
-        ),
+        reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
+        "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins",
         writes=(
             "edge_keys",
             "edge_actions",
@@ -204,16 +149,14 @@ SERVICES = (
             "GET /.well-known/jwks.json",
         ),
     ),
-    Service(
+    _service(
         "cloud-ingestion",
-        "cloud",
         "farmiq.cloud.ingestion.service",
         reads=("POST /api/v1/ingestion/batch", "edge_keys", "companies"),
         writes=("ingestion_dedupe", "event_conflicts", "farmiq.*.exchange"),
     ),
-    Service(
+    _service(
         "cloud-telemetry-service",
-        "cloud",
         "farmiq.cloud.telemetry.service",
         reads=(
             "farmiq.cloud-telemetry-service.ingest.queue",
@@ -228,9 +171,8 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.dlq.queue",
         ),
     ),
-    Service(
+    _service(
         "cloud-weighvision-service",
-        "cloud",
         "farmiq.cloud.weighvision.service",
         reads=("farmiq.cloud-weighvision-service.ingest.queue", "companies"),
         writes=(
@@ -239,20 +181,12 @@ SERVICES = (
             "farmiq.cloud-weighvision-service.dlq.queue",
         ),
     ),
-    Service(
+    _service(
         "cloud-media-store",
-        "cloud",
         "farmiq.cloud.media.service",
-        reads=(
-            "farmiq.cloud-media-store.store.queue",
-            "companies",
-            "POST /api/v1/media/images/presign",
-            "edge_keys",
-            "device_images",
-            "petri_observations",
-            "the cloud's bucket",
-            "sign_ins",
-        ),
+        reads="farmiq.cloud-media-store.store.queue, companies, POST "
+        "/api/v1/media/images/presign, edge_keys, device_images, petri_observations, the "
+        "cloud's bucket, sign_ins",
         writes=(
             "media_events",
             "media_objects",
@@ -261,9 +195,8 @@ SERVICES = (
             "GET /api/v1/media/images",
         ),
     ),
-    Service(
+    _service(
         "cloud-camera-gateway",
-        "cloud",
         "farmiq.cloud.camera.gateway.service",
         reads=(
             *(f"mqtt {topic}" for topic in ("device/+/status", "device/+/data")),
@@ -292,16 +225,14 @@ SERVICES = (
             "mqtt ESP32CAM/{mac}/ack, …/cmd",
         ),
     ),
-    Service(
+    _service(
         "cloud-camera-observations",
-        "cloud",
         "farmiq.cloud.camera.observations.service",
         reads=("petri_observations", "device_images", "the cloud's bucket"),
         writes=("petri_observations", "the cloud's bucket"),
     ),
-    Service(
+    _service(
         "cloud-camera-bridge",
-        "cloud",
         "farmiq.cloud.camera.bridge.service",
         reads=("petri_observations", "device_wake_payloads", "device_images", "companies"),
         writes=("petri_observations", "POST /api/v1/ingestion/batch"),
@@ -312,66 +243,29 @@ SERVICES = (
     _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
     _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
     _sink("cloud-analytics-service", "kpi", "kpi_events", "KPI"),
-    Service(
+    _service(
         "cloud-camera-calendar",
-        "cloud",
         "farmiq.cloud.camera.calendar.service",
         reads=("the clock", "sites", "devices", "device_schedule_changes", "device_wake_payloads"),
-        writes=(
-            "site_device_sessions",
-            "expected_wakes",
-            "devices",
-            "device_schedule_changes",
-            "device_images",
-            "device_wake_payloads",
-            "device_alerts",
-        ),
+        writes="site_device_sessions, expected_wakes, devices, device_schedule_changes, "
+        "device_images, device_wake_payloads, device_alerts",
     ),
-    Service(
+    _service(
         "cloud-camera-accounts",
-        "cloud",
         "farmiq.cloud.camera.accounts.service",
-        reads=(
-            "pilot_programs",
-            "sites",
-            "devices",
-            "site_device_sessions",
-            "expected_wakes",
-            "device_wake_payloads",
-            "device_images",
-            "petri_observations",
-            "device_schedule_changes",
-            "device_alerts",
-            "camera_commands",
-            "camera_quarantine",
-            "the cloud's bucket",
-            "sign_ins",
-            "memberships",
-            "POST /api/v1/camera/…",
-        ),
-        writes=(
-            "pilot_programs",
-            "sites",
-            "devices",
-            "device_schedule_changes",
-            "device_images",
-            "device_alerts",
-            "camera_commands",
-            "GET /api/v1/camera/…",
-        ),
+        reads="pilot_programs, sites, devices, site_device_sessions, expected_wakes, "
+        "device_wake_payloads, device_images, petri_observations, "
+        "device_schedule_changes, device_alerts, camera_commands, camera_quarantine, the "
+        "cloud's bucket, sign_ins, memberships, POST /api/v1/camera/…",
+        writes="pilot_programs, sites, devices, device_schedule_changes, device_images, "
+        "device_alerts, camera_commands, GET /api/v1/camera/…",
     ),
-    Service(
+    _service(
         "cloud-deadletter-service",
-        "cloud",
         "farmiq.cloud.deadletter.service",
-        reads=(
-            "farmiq.*.dlq.queue",
-            "farmiq.cloud-ingestion.unrouted.queue",
-            "sign_ins",
-            "memberships",
-            "POST /api/v1/dead-letters/redrive",
-            "POST /api/v1/dead-letters/discard",
-        ),
+        reads="farmiq.*.dlq.queue, farmiq.cloud-ingestion.unrouted.queue, sign_ins, "
+        "memberships, POST /api/v1/dead-letters/redrive, POST "
+        "/api/v1/dead-letters/discard",
         writes=(
             "farmiq.retry.exchange",
             "farmiq.*.exchange",
@@ -379,42 +273,17 @@ SERVICES = (
             "GET /api/v1/dead-letters",
         ),
     ),
-    Service(
+    _service(
         "cloud-console",
-        "cloud",
         "farmiq.cloud.console.service",
-        reads=(
-            "telemetry_latest",
-            "telemetry_readings",
-            "telemetry_latest_aggregates",
-            "telemetry_aggregates",
-            "device_events",
-            "weight_sessions",
-            "weighvision_events",
-            "media_objects",
-            "sites",
-            "devices",
-            "site_device_sessions",
-            "expected_wakes",
-            "device_wake_payloads",
-            "device_images",
-            "petri_observations",
-            "device_alerts",
-            "the cloud's bucket",
-            "companies",
-            "users",
-            "sign_ins",
-            "memberships",
-        ),
-        writes=(
-            "device_schedule_changes",
-            "device_images",
-            "sign_ins",
-            "pages",
-            "GET /api/v1/telemetry/latest",
-            "GET /api/v1/weighvision/sessions",
-            "GET /api/v1/weighvision/sessions/{session_id}",
-        ),
+        reads="telemetry_latest, telemetry_readings, telemetry_latest_aggregates, "
+        "telemetry_aggregates, device_events, weight_sessions, weighvision_events, "
+        "media_objects, sites, devices, site_device_sessions, expected_wakes, "
+        "device_wake_payloads, device_images, petri_observations, device_alerts, the "
+        "cloud's bucket, companies, users, sign_ins, memberships",
+        writes="device_schedule_changes, device_images, sign_ins, pages, GET "
+        "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
+        "/api/v1/weighvision/sessions/{session_id}",
     ),
 )
 

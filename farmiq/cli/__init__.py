@@ -8,7 +8,7 @@ import gc
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -40,54 +40,45 @@ from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
 from farmiq.cli import stations as stations_command
 from farmiq.cli import trace as trace_command
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = terminal.Group(
+    "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
+    "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
+    "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    help=(
-        "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
-        "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
-        "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`."
-    ),
 )
 # What a person wants; `farmiq --help` shows the commands under these.
 RUN, LOOK, MEND = "Run it", "Look at it", "Mend what is stuck"
 SET_UP, DEVELOP = "Set up a site", "Develop and try out"
 
-simulated = typer.Typer(invoke_without_command=True)
+simulated = terminal.Group(None, invoke_without_command=True, no_args_is_help=False)
 simulated.command("cameras")(simulated_cameras.cameras)
 simulated.command("check-cameras")(simulated_cameras.check_cameras)
-keys = typer.Typer(no_args_is_help=True, help="Keys of edges that do not enrol (see `edge`).")
+keys = terminal.Group("Keys of edges that do not enrol (see `edge`).")
 
-app.command(rich_help_panel=RUN)(demo.demo)
-app.add_typer(agent.app, name="agent", rich_help_panel=RUN)
-app.add_typer(stack_commands.app, name="stack", rich_help_panel=RUN)
-app.command(rich_help_panel=LOOK)(stack_commands.doctor)
+app.command(shared=terminal.NO_OPTIONS, rich_help_panel=RUN)(demo.demo)
+app.command(shared=terminal.JSON, rich_help_panel=LOOK)(stack_commands.doctor)
 app.command(rich_help_panel=LOOK)(trace_command.trace)
-app.add_typer(losses.app, name="losses", rich_help_panel=LOOK)
-app.add_typer(weighings.app, name="weighings", rich_help_panel=LOOK)
-app.add_typer(alert.app, name="alert", rich_help_panel=LOOK)
-app.add_typer(media.app, name="media", rich_help_panel=LOOK)
-app.add_typer(outbox.app, name="outbox", rich_help_panel=MEND)
-app.add_typer(quarantine.app, name="quarantine", rich_help_panel=MEND)
-app.add_typer(dlq.app, name="dlq", rich_help_panel=MEND)
-app.add_typer(camera_gateway.app, name="camera-gateway", rich_help_panel=MEND)
 app.command(rich_help_panel=MEND)(resync_command.resync)
-app.add_typer(people.company, name="company", rich_help_panel=SET_UP)
-app.add_typer(people.user, name="user", rich_help_panel=SET_UP)
-app.add_typer(edge.app, name="edge", rich_help_panel=SET_UP)
-app.add_typer(device.app, name="device", rich_help_panel=SET_UP)
-app.add_typer(camera.app, name="camera", rich_help_panel=SET_UP)
-app.add_typer(farm.app, name="farm", rich_help_panel=SET_UP)
-app.add_typer(silo.app, name="silo", rich_help_panel=SET_UP)
-app.add_typer(metric.app, name="metric", rich_help_panel=SET_UP)
-app.add_typer(key.app, name="key", rich_help_panel=SET_UP)
-app.add_typer(keys, name="keys", rich_help_panel=SET_UP)
-app.add_typer(topology.app, name="topology", rich_help_panel=SET_UP)
-app.add_typer(simulated, name="simulate", rich_help_panel=DEVELOP)
-app.add_typer(bench.app, name="bench", rich_help_panel=DEVELOP)
+for _panel, _groups in {
+    RUN: {"agent": agent.app, "stack": stack_commands.app},
+    LOOK: {
+        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+    },
+    MEND: {
+        "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,
+        "camera-gateway": camera_gateway.app,
+    },
+    SET_UP: {
+        "company": people.company, "user": people.user, "edge": edge.app, "device": device.app,
+        "camera": camera.app, "farm": farm.app, "silo": silo.app, "metric": metric.app,
+        "key": key.app, "keys": keys, "topology": topology.app,
+    },
+    DEVELOP: {"simulate": simulated, "bench": bench.app},
+}.items():  # fmt: skip
+    for _name, _group in _groups.items():
+        app.add_typer(_group, name=_name, rich_help_panel=_panel)
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Write to this file instead.")]
 
@@ -112,13 +103,12 @@ def options(
 ) -> None:
     """Options of the command itself; what it does, stands in its help."""
     del show_version
+    terminal.reset_shared()
 
 
 # Allocations between two searches for garbage: imports make hardly any, and searching takes a sixth
 # of their time.
 GARBAGE = 100_000
-# Errors of these say in a sentence what an engine or a setting did.
-_EXPLAIN_THEMSELVES = ("farmiq.plumbing.bus.rabbit", "farmiq.config.settings")
 
 
 def main() -> None:
@@ -128,67 +118,42 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except (OSError, ValueError) as error:
-        if isinstance(error, BrokenPipeError):
+    except BrokenPipeError:
+        terminal.end_quietly()
+    except ExceptionGroup as error:
+        if error.split(BrokenPipeError)[1] is None:
             terminal.end_quietly()
-        _say_and_exit(error)
-    except Exception as error:
-        if isinstance(error, ExceptionGroup) and error.split(BrokenPipeError)[1] is None:
-            terminal.end_quietly()
-        if type(error).__module__ not in _EXPLAIN_THEMSELVES and (
-            type(error).__module__.partition(".")[0] != "psycopg"
-        ):
-            raise
-        _say_and_exit(error)
+        raise
 
 
-def _say_and_exit(error: Exception) -> NoReturn:
-    text = (str(error) or type(error).__name__).strip()
-    if type(error).__name__ in {"UndefinedTable", "UndefinedColumn", "UndefinedFunction"}:
-        text += "\nThe database is older than this program: `farmiq migrate` brings it up to date."
-    typer.secho(text, err=True, fg=typer.colors.RED)
-    sys.exit(1)
-
-
-@app.command(rich_help_panel=RUN)
+@app.command(shared=terminal.STACK, rich_help_panel=RUN)
 def run(
     what: Annotated[
         str, typer.Argument(help="A service (see `farmiq flow`), a site: edge or cloud, or all.")
     ],
-    stack: StackName = None,
-) -> None:
+) -> int:
     """Run one service, a site, or everything in this process, until Ctrl-C or SIGTERM.
 
     Settings come from the environment; `farmiq config edge` prints them all. Each site answers
     /healthz, /readyz, /metrics and /version on its HTTP port.
     """
     from farmiq import process
-    from farmiq.config import SettingsError
-    from farmiq.crash import UnknownPointError
 
     try:
-        code = asyncio.run(process.run_services(what, terminal.environment(stack)))
-    except (SettingsError, process.NotStartableError) as error:
-        terminal.fail(str(error))
-    except UnknownPointError as error:
-        terminal.fail(str(error), code=2)
+        return asyncio.run(process.run_services(what, terminal.environment()))
     except KeyError as error:
         terminal.fail(error.args[0], code=2)
-    raise typer.Exit(code)
 
 
-@app.command(rich_help_panel=LOOK)
-def flow(*, as_json: AsJson = False) -> None:
+@app.command(shared=terminal.JSON, rich_help_panel=LOOK)
+def flow() -> None:
     """Show every service in flow order, with what it reads and what it writes."""
     from dataclasses import asdict
 
     from farmiq import services
 
-    if as_json:
-        listed = (services.AGENT, *services.SERVICES)
-        terminal.print_json([asdict(service) for service in listed])
-    else:
-        typer.echo(services.flow(), nl=False)
+    listed = [asdict(service) for service in (services.AGENT, *services.SERVICES)]
+    terminal.print_result(listed, services.flow().rstrip("\n"))
 
 
 @app.command(rich_help_panel=SET_UP)
@@ -199,8 +164,6 @@ def migrate(
         str,
         typer.Option(help="pre (before the new code runs), post (after the old is gone) or all."),
     ] = "all",
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Bring a site's database up to date; safe to repeat.
 
@@ -215,50 +178,46 @@ def migrate(
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
         terminal.fail(f"there is no site {unknown[0]!r}; choose edge, cloud or all", code=2)
-    if phase not in migrations.PHASES:
-        terminal.fail(f"there is no phase {phase!r}; choose {', '.join(migrations.PHASES)}", code=2)
-    environment = terminal.environment(stack)
+    terminal.check_known(phase, migrations.PHASES, f"there is no phase {phase!r}; choose")
+    environment = terminal.environment()
     done: dict[str, list[str]] = {}
     for name in sites:
-        url = terminal.needed(environment, f"FARMIQ_{name.upper()}_DB_ADMIN_URL")
+        url = terminal.needed(f"FARMIQ_{name.upper()}_DB_ADMIN_URL", environment)
         try:
             done[name] = applied = migrations.apply(url, SQL[name], phase=phase)
         except migrations.MigrationError as error:
             terminal.fail(f"{name}: {error}")
-        if not as_json:
+        if not terminal.wants_json():
             typer.echo(f"{name}: " + (f"applied {', '.join(applied)}" if applied else "up to date"))
-    if as_json:
-        terminal.print_json({"applied": done})
+    terminal.print_result({"applied": done})
 
 
-@app.command(rich_help_panel=SET_UP)
+@app.command(shared=terminal.NO_OPTIONS, rich_help_panel=SET_UP)
 def config(
     site: Annotated[str, typer.Argument(help="device, edge, cloud or admin.")],
 ) -> None:
     """Print a commented template of all settings of a site, ready to be filled in."""
     from farmiq import config as settings
 
-    if site not in settings.TEMPLATES:
-        terminal.fail(
-            f"there is no site {site!r}; choose one of {', '.join(settings.TEMPLATES)}", code=2
-        )
+    known = list(settings.TEMPLATES)
+    terminal.check_known(site, known, f"there is no site {site!r}; choose one of")
     typer.echo(settings.template(site), nl=False)
 
 
 # Panels are shown in the order of their first command.
-app.command(rich_help_panel=DEVELOP)(demo.smoke)
+app.command(shared=terminal.JSON, rich_help_panel=DEVELOP)(demo.smoke)
 app.command(rich_help_panel=DEVELOP)(stations_command.stations)
 
 
-@app.command(rich_help_panel=DEVELOP)
-def version(*, as_json: AsJson = False) -> None:
+@app.command(shared=terminal.JSON, rich_help_panel=DEVELOP)
+def version() -> None:
     """Print the version."""
     from farmiq import __version__
 
-    terminal.print_result({"version": __version__}, __version__, as_json=as_json)
+    terminal.print_result({"version": __version__}, __version__)
 
 
-@app.command(rich_help_panel=DEVELOP)
+@app.command(shared=terminal.NO_OPTIONS, rich_help_panel=DEVELOP)
 def asyncapi(*, out: OutFile = None) -> None:
     """Print the AsyncAPI 3.0 document of all MQTT topics and all events of the bus, as JSON."""
     from farmiq.contracts import asyncapi as contract
@@ -266,7 +225,7 @@ def asyncapi(*, out: OutFile = None) -> None:
     _write_json(contract.document(), out)
 
 
-@app.command(rich_help_panel=DEVELOP)
+@app.command(shared=terminal.NO_OPTIONS, rich_help_panel=DEVELOP)
 def openapi(
     site: Annotated[str, typer.Argument(help="edge or cloud.")] = "cloud",
     *,
@@ -280,12 +239,10 @@ def openapi(
     _write_json(contract.document(site), out)
 
 
-@keys.command("new")
+@keys.command("new", shared=terminal.JSON)
 def keys_new(
     private: Annotated[Path, typer.Option(help="Where the edge's private key goes (0600).")],
     public: Annotated[Path, typer.Option(help="The cloud's set of public keys; added to.")],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Make a key pair by hand: the edge signs with the private part, the cloud trusts the public.
 
@@ -300,11 +257,10 @@ def keys_new(
     terminal.print_result(
         {"key_id": key_id, "private": private, "public": public},
         f"key {key_id}: private in {private}, public added to {public}",
-        as_json=as_json,
     )
 
 
-@simulated.callback()
+@simulated.callback(shared=terminal.STACK_AND_JSON)
 def simulate(
     context: typer.Context,
     *,
@@ -321,9 +277,7 @@ def simulate(
         Path | None,
         typer.Option(help="Logins of the devices, as `farmiq device import --out` writes them."),
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
 
     Battery cameras: `farmiq simulate cameras`; weigh stations: `farmiq stations`.
@@ -333,13 +287,13 @@ def simulate(
     address has a user, all share that one.
     """
     if context.invoked_subcommand is not None:
-        return
+        return 0
     from farmiq.lab.simulate import farm, runner
     from farmiq.plumbing import log
 
     log.configure("warning")
-    environment = terminal.environment(stack)
-    url = terminal.needed(environment, "FARMIQ_DEVICES_MQTT_URL")
+    environment = terminal.environment()
+    url = terminal.needed("FARMIQ_DEVICES_MQTT_URL", environment)
     devices = farm.farm(tenant, barns=barns, steady=steady)
     given = logins or (None if "@" in url else environment.get("FARMIQ_DEVICES_LOGINS_FILE"))
     summary = asyncio.run(
@@ -350,15 +304,16 @@ def simulate(
             interval_s=interval,
             day_s=day,
             seconds=seconds,
-            say=terminal.progress(quiet=as_json),
+            say=terminal.progress(),
             logins=runner.read_sensor_logins(Path(given), devices) if given else None,
         )
     )
-    terminal.print_json(summary) if as_json else typer.echo(
+    terminal.print_result(
+        summary,
         f"sent {summary['sent']}, acknowledged {summary['ok']}, stored {summary['stored']}, "
-        f"refused {summary['refused']}, still waiting {summary['waiting']}"
+        f"refused {summary['refused']}, still waiting {summary['waiting']}",
     )
-    raise typer.Exit(3 if summary["waiting"] else 0)
+    return 3 if summary["waiting"] else 0
 
 
 def _write_json(value: Any, out: Path | None) -> None:

@@ -9,28 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import hardware, terminal
-from farmiq.cli.terminal import AsJson
 
 if TYPE_CHECKING:
     from farmiq.config import DeviceSettings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "The agent of a weigh station. `farmiq config device` prints its settings; put them into "
-        "the environment. See docs/operate/agent.md."
-    ),
+app = terminal.Group(
+    "The agent of a weigh station. `farmiq config device` prints its settings; put them into "
+    "the environment. See docs/operate/agent.md."
 )
-buffer = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "What waits on the station's disk. These look into the folder AGENT_BUFFER_DIR, beside a "
-        "running agent or without one."
-    ),
+buffer = terminal.Group(
+    "What waits on the station's disk. These look into the folder AGENT_BUFFER_DIR, beside a "
+    "running agent or without one."
 )
 app.add_typer(buffer, name="buffer")
-app.command()(hardware.scale)
-app.command()(hardware.camera)
+app.command(shared=terminal.JSON, value_error=2)(hardware.scale)
+app.command(shared=terminal.JSON, value_error=2)(hardware.camera)
 
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="Folder of the buffer (default: AGENT_BUFFER_DIR).")
@@ -38,28 +31,21 @@ Folder = Annotated[
 _PAGE = 500
 
 
-@app.command()
-def run() -> None:
+@app.command(shared=terminal.NO_OPTIONS)
+def run() -> int:
     """Run the agent until Ctrl-C or SIGTERM; it may be killed at any moment and loses nothing."""
     import asyncio
 
     from farmiq import config, crash
-    from farmiq.config import SettingsError
-    from farmiq.crash import UnknownPointError
     from farmiq.device import service
     from farmiq.device.buffer import database as buffers
     from farmiq.device.capture import sources
     from farmiq.plumbing import log
     from farmiq.plumbing.runtime import run as running
 
-    try:
-        settings = config.DeviceSettings.load()
-        configured = sources.configured(settings)
-        crash.arm(config.crash_at())
-    except SettingsError as error:
-        terminal.fail(str(error))
-    except UnknownPointError as error:
-        terminal.fail(str(error), code=2)
+    settings = config.DeviceSettings.load()
+    configured = sources.configured(settings)
+    crash.arm(config.crash_at())
     log.configure(settings.log_level)
 
     async def both() -> int:
@@ -68,11 +54,11 @@ def run() -> None:
             parts, expected=(buffers.TakenError, buffers.DiskFullError, OSError, ValueError)
         )
 
-    raise typer.Exit(asyncio.run(both()))
+    return asyncio.run(both())
 
 
-@app.command()
-def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
+@app.command(shared=terminal.JSON)
+def status(*, folder: Folder = None) -> int:
     """How the station is: what waits, what failed, since when. Exit code 3: look at it.
 
     A running agent is asked on its status page; without one the buffer alone is looked at.
@@ -83,12 +69,11 @@ def status(*, folder: Folder = None, as_json: AsJson = False) -> None:
     if summary is None:
         with _looking(folder) as tx:
             summary = {**looking.summary(tx), "running": False, "alarms": {}}
-    terminal.print_result(summary, _describe(summary), as_json=as_json)
-    if looking.needs_attention(summary):
-        raise typer.Exit(3)
+    terminal.print_result(summary, _describe(summary))
+    return 3 if looking.needs_attention(summary) else 0
 
 
-@buffer.command("ls")
+@buffer.command("ls", shared=terminal.JSON)
 def ls(
     *,
     state: Annotated[
@@ -98,13 +83,11 @@ def ls(
     after: Annotated[int, typer.Option(help="Only events behind this seq.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     folder: Folder = None,
-    as_json: AsJson = False,
 ) -> None:
     """List events in the order they were made; --after pages on."""
     from farmiq.device.buffer import store
 
-    if state is not None and state not in store.EVENT_STATES:
-        terminal.fail(f"there is no state {state!r}: {', '.join(store.EVENT_STATES)}", code=2)
+    terminal.check_known(state, store.EVENT_STATES, f"there is no state {state!r}:")
     with _looking(folder) as tx:
         rows = store.page(tx, after_seq=after, limit=limit, state=state)
     terminal.print_list(
@@ -116,18 +99,16 @@ def ls(
             row["event_type"],
             f"sent {row['attempts']}x  {row['reason'] or ''}".rstrip(),
         ),
-        as_json=as_json,
         more=None if len(rows) == limit else 0,
         hint=f"perhaps: --after {rows[-1]['seq']} goes on" if rows else "",
     )
 
 
-@buffer.command()
+@buffer.command(shared=terminal.JSON)
 def show(
     event_id: Annotated[str, typer.Argument(help="event_id, as `ls` prints it.")],
     *,
     folder: Folder = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print an event with its topic and its bytes."""
     from farmiq.device.buffer import store
@@ -138,11 +119,11 @@ def show(
         terminal.fail(f"the buffer holds no event {event_id}; `farmiq agent buffer ls` lists them")
     body = row.pop("raw").decode()
     lines = "\n".join(f"{name:<11} {value}" for name, value in row.items())
-    terminal.print_result({**row, "envelope": body}, f"{lines}\n{body}", as_json=as_json)
+    terminal.print_result({**row, "envelope": body}, f"{lines}\n{body}")
 
 
-@buffer.command()
-def verify(*, folder: Folder = None, as_json: AsJson = False) -> None:
+@buffer.command(shared=terminal.JSON)
+def verify(*, folder: Folder = None) -> int:
     """Read every page, every event and every picture, and compare with what was written.
 
     Exit code 3 if something is not as it was; nothing is changed.
@@ -155,17 +136,15 @@ def verify(*, folder: Folder = None, as_json: AsJson = False) -> None:
     line = "\n".join(report["problems"]) or (
         f"good: {report['events']} events, {report['pictures']} pictures"
     )
-    terminal.print_result(report, line, as_json=as_json)
-    if report["problems"]:
-        raise typer.Exit(3)
+    terminal.print_result(report, line)
+    return 3 if report["problems"] else 0
 
 
-@buffer.command()
+@buffer.command(shared=terminal.JSON)
 def export(
     out: Annotated[Path, typer.Argument(help="File to write, a JSON line per event.")],
     *,
     folder: Folder = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write all events with topic, state and the bytes that are sent: for a dying machine."""
     import json
@@ -180,13 +159,11 @@ def export(
             for row in rows:
                 line = {**_without_bytes(row), "envelope": row["raw"].decode()}
                 file.write(json.dumps(line) + "\n")
-    terminal.print_result(
-        {"events": count, "file": str(out)}, f"{count} events in {out}", as_json=as_json
-    )
+    terminal.print_result({"events": count, "file": str(out)}, f"{count} events in {out}")
 
 
-@buffer.command()
-def redrive(*, folder: Folder = None, as_json: AsJson = False) -> None:
+@buffer.command(shared=terminal.JSON)
+def redrive(*, folder: Folder = None) -> None:
     """Try again what failed or was refused; a running agent takes it up at once."""
     from farmiq.device.buffer import database as buffers
     from farmiq.device.uplink import commands
@@ -198,10 +175,10 @@ def redrive(*, folder: Folder = None, as_json: AsJson = False) -> None:
         tx.execute("begin immediate")
         result = commands.redrive(tx)
         tx.execute("commit")
-    terminal.print_result({"done": result}, result, as_json=as_json)
+    terminal.print_result({"done": result}, result)
 
 
-@buffer.command()
+@buffer.command(shared=terminal.JSON)
 def plan(
     *,
     sessions_per_hour: Annotated[float, typer.Option(min=0, help="Animals weighed an hour.")] = 60,
@@ -212,8 +189,7 @@ def plan(
         float, typer.Option(min=0, help="Scheduled pictures an hour, outside of sessions.")
     ] = 0,
     hours: Annotated[float, typer.Option(min=0, help="How long the edge may be away.")] = 72,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Will an outage fit? Rate by size by hours against the limits. Exit code 3: it will not."""
     from dataclasses import asdict
 
@@ -238,9 +214,8 @@ def plan(
         "(AGENT_PICTURE_BYTES)\n"
         f"sent in   {outage.drain_s:>12,.0f} s at 20 a second"
     )
-    terminal.print_result(asdict(outage), line, as_json=as_json)
-    if not outage.fits:
-        raise typer.Exit(3)
+    terminal.print_result(asdict(outage), line)
+    return 3 if not outage.fits else 0
 
 
 # --- what they share

@@ -5,11 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
+app = terminal.Group(
+    "Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
 )
 
 Severity = Annotated[
@@ -33,9 +31,7 @@ def ls(
     older_than: OlderThan = None,
     closed: Annotated[bool, typer.Option("--all", help="Closed ones too.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """List the open alerts: security first, then what was seen last. Exit code 3: there are some.
 
     An alert is one matter of one station, device or tenant, with a count of how often it came up.
@@ -48,15 +44,14 @@ def ls(
         rows = await alerts.by_urgency(tx, chosen, closed=closed, limit=limit)
         return rows, await alerts.count(tx, chosen, closed=closed)
 
-    rows, total = terminal.in_transaction(terminal.environment(stack), look)
+    rows, total = terminal.in_transaction(look)
     terminal.print_list(
         rows,
         _cells,
-        as_json=as_json,
         more=total - len(rows),
         hint="--limit shows more, --kind, --severity and --subject choose",
     )
-    raise typer.Exit(3 if any(row["closed_at"] is None for row in rows) else 0)
+    return 3 if any(row["closed_at"] is None for row in rows) else 0
 
 
 @app.command("close")
@@ -74,8 +69,6 @@ def close(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many it would be.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Close alerts that were dealt with; one opens again if its matter comes back.
 
@@ -93,13 +86,12 @@ def close(
             return await alerts.count(tx, chosen, closed=False)
         return await alerts.close_chosen(tx, chosen, by=terminal.actor())
 
-    count = terminal.in_transaction(terminal.environment(stack), work)
+    count = terminal.in_transaction(work)
     if not count:
         terminal.fail("no open alert fits; `farmiq alert ls` shows them")
     terminal.print_result(
         {"closed": {"kind": kind, "subject": subject}, "count": count, "dry_run": dry_run},
         f"{count:,} would be closed" if dry_run else f"{count:,} closed",
-        as_json=as_json,
     )
 
 

@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson
 
 if TYPE_CHECKING:
     from bench.results import Result
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.",
+app = terminal.Group(
+    "Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.",
 )
 
-NEEDS_ATTENTION = 3
 
-
-@app.command("ingest")
+@app.command("ingest", shared=terminal.JSON)
 def ingest(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
@@ -32,8 +28,7 @@ def ingest(
     travel: Annotated[
         bool, typer.Option("--travel/--no-travel", help="Also memory and latency, to the cloud.")
     ] = True,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9, P11, P14 and P15.
 
     Engines are started for it and stopped after it. Results go to bench/results.json and
@@ -41,16 +36,15 @@ def ingest(
     """
     edge = _module("edge")
     plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
-    _measure(edge.measure, plan, as_json=as_json)
+    return _measure(edge.measure, plan)
 
 
-@app.command("delivery")
+@app.command("delivery", shared=terminal.JSON)
 def delivery(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
     events: Annotated[int, typer.Option(min=1000, help="Events per measurement.")] = 40_000,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10, P19.
 
     Takes about ten minutes: the outbox is filled with up to 5 million rows. Engines are started
@@ -58,15 +52,14 @@ def delivery(
     docs/develop/bench.md. Exit code 3 if a target is missed.
     """
     module = _module("delivery")
-    _measure(module.measure, module.Plan(rounds=rounds, events=events), as_json=as_json)
+    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
 
 
-@app.command("cameras")
+@app.command("cameras", shared=terminal.JSON)
 def cameras(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """The cameras' gateway: 200 images at once, with 30 % of chunks lost (P12) and without (P13).
 
     Takes about two minutes a round. Engines are started for it and stopped after it. The result
@@ -74,7 +67,7 @@ def cameras(
     more, or an image is not here, byte for byte.
     """
     module = _module("cameras")
-    _measure(module.measure, module.Plan(rounds=rounds), as_json=as_json)
+    return _measure(module.measure, module.Plan(rounds=rounds))
 
 
 def _module(name: str) -> Any:
@@ -87,24 +80,16 @@ def _module(name: str) -> Any:
 def _measure(
     measure: "Callable[[Any, Callable[[str], None]], Coroutine[Any, Any, list[Result]]]",
     plan: object,
-    *,
-    as_json: bool,
-) -> None:
-    from farmiq.lab.stack import StackError
+) -> int:
     from farmiq.plumbing import log
 
     log.configure("error")
-    say = terminal.progress(quiet=as_json)
-    try:
-        results_ = asyncio.run(measure(plan, say))
-    except StackError as problem:
-        terminal.fail(str(problem))
-    if as_json:
+    results_ = asyncio.run(measure(plan, terminal.progress()))
+    if terminal.wants_json():
         terminal.print_json([result.entry() for result in results_])
     else:
         _print(results_)
-    if not all(result.ok for result in results_):
-        raise typer.Exit(NEEDS_ATTENTION)
+    return 3 if not all(result.ok for result in results_) else 0
 
 
 def _print(results_: "list[Result]") -> None:

@@ -3,7 +3,8 @@
 Everything goes through the cloud's API, in the name of a person: it checks and decides.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -11,16 +12,12 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.plumbing.tls import Tls
 
-NEEDS_ATTENTION = 3
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Battery cameras: who they are, when they wake, what became of it.\n\n"
+app = terminal.Group(
+    "Battery cameras: who they are, when they wake, what became of it.\n\n"
     "On the first day: `farmiq company add hill --name Hill`, `farmiq user add you@hill.farm "
     "--tenant hill --role admin`; then with `--as you@hill.farm`: `camera program add Trial "
     "--type control`, `camera site add Barn --program Trial --timezone Asia/Bangkok`, `camera "
@@ -29,14 +26,12 @@ app = typer.Typer(
     "prints it), or --as on a machine that has FARMIQ_CLOUD_DB_ADMIN_URL. "
     "See docs/integrate/camera-api.md.",
 )
-program = typer.Typer(no_args_is_help=True, help="Programs: what sites are compared by.")
-site = typer.Typer(no_args_is_help=True, help="Sites: where cameras stand; their own time zone.")
-device = typer.Typer(no_args_is_help=True, help="Cameras.")
-session = typer.Typer(no_args_is_help=True, help="Days of sites, and how complete they are.")
-schedule = typer.Typer(
-    no_args_is_help=True, help="When cameras wake; a change counts from their site's midnight."
-)
-image = typer.Typer(no_args_is_help=True, help="Images of wakes.")
+program = terminal.Group("Programs: what sites are compared by.")
+site = terminal.Group("Sites: where cameras stand; their own time zone.")
+device = terminal.Group("Cameras.")
+session = terminal.Group("Days of sites, and how complete they are.")
+schedule = terminal.Group("When cameras wake; a change counts from their site's midnight.")
+image = terminal.Group("Images of wakes.")
 for _name, _group in (
     ("program", program), ("site", site), ("device", device), ("session", session),
     ("schedule", schedule), ("image", image),
@@ -49,6 +44,7 @@ NameOrId = Annotated[str, typer.Argument(help="Its name or id.")]
 Name = Annotated[str, typer.Argument(help="What people call it.")]
 NewName = Annotated[str | None, typer.Option("--name", help="What people call it from now on.")]
 Cron = Annotated[str, typer.Argument(help='Five fields in the site\'s time, such as "0 8 * * *".')]
+Slot = Annotated[int | None, typer.Option(help="The slot that its images show.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="At most so many.")]
 
 
@@ -92,18 +88,22 @@ class Cloud:
             if cursor is None:
                 return
 
-    def find(self, many: str, name: str, name_or_id: str) -> str:
+    def find(self, kind: str, name_or_id: str) -> str:
         """The id of what has this name, or is this id."""
         try:
             return str(UUID(name_or_id))
         except ValueError:
             pass
-        matches = [row for row in self.all(many, many) if row[f"{name}_name"] == name_or_id]
+        rows = self.all(f"{kind}s", f"{kind}s")
+        matches = [row for row in rows if row[f"{kind}_name"] == name_or_id]
         if not matches:
             terminal.fail(
-                f"there is no {name} {name_or_id!r}; `farmiq camera {name} ls` lists them"
+                f"there is no {kind} {name_or_id!r}; `farmiq camera {kind} ls` lists them"
             )
-        return str(matches[0][f"{name}_id"])
+        return str(matches[0][f"{kind}_id"])
+
+    def path(self, kind: str, name_or_id: str) -> str:
+        return f"{kind}s/{self.find(kind, name_or_id)}"
 
 
 def _why(body: Any, text: str) -> str:
@@ -112,9 +112,12 @@ def _why(body: Any, text: str) -> str:
     return "\n".join([error.get("message", text[:300]), *details])
 
 
-@app.callback()
+# E-mail of who asks, and the company that a super admin looks at.
+_asker: ContextVar[tuple[str | None, str | None]] = ContextVar("asker", default=(None, None))
+
+
+@app.callback(shared=terminal.STACK)
 def reach(
-    ctx: typer.Context,
     *,
     as_: Annotated[
         str | None, typer.Option("--as", help="E-mail of the person in whose name it is done.")
@@ -122,134 +125,54 @@ def reach(
     company: Annotated[
         str | None, typer.Option(help="company_id, for a super admin who looks at another.")
     ] = None,
-    stack: StackName = None,
 ) -> None:
-    ctx.obj = lambda: _cloud(as_, company, stack)
+    _asker.set((as_, company))
 
 
-def _cloud(email: str | None, company: str | None, stack: str | None) -> Cloud:
+def _cloud() -> Cloud:
+    from datetime import timedelta
+
     from farmiq.config import CloudSettings
 
-    environment = terminal.environment(stack)
-    url = terminal.needed(environment, "FARMIQ_CLOUD_URL").rstrip("/")
+    email, company = _asker.get()
+    environment = terminal.environment()
+    url = terminal.needed("FARMIQ_CLOUD_URL", environment).rstrip("/")
     token = environment.get("FARMIQ_CLOUD_TOKEN")
     if email:
-        token = _sign_in(terminal.needed(environment, "FARMIQ_CLOUD_DB_ADMIN_URL"), email)
+        from farmiq.cloud.identity.accounts import open_sign_in
+
+        with terminal.connect(terminal.CLOUD_OWNER) as connection:
+            token = open_sign_in(connection, email, lasts=timedelta(minutes=2))
     if not token:
         terminal.fail("say who asks: --as EMAIL, or FARMIQ_CLOUD_TOKEN from `farmiq user token`")
     return Cloud(url, token, company, CloudSettings.load_some(environment).tls)
 
 
-def _sign_in(url: str, email: str) -> str:
-    from datetime import timedelta
-
-    import psycopg
-
-    from farmiq.cloud.identity.accounts import open_sign_in
-
-    with psycopg.connect(url) as connection:
-        return open_sign_in(connection, email, lasts=timedelta(minutes=2))
-
-
-@program.command("add")
+@program.command("add", shared=terminal.JSON)
 def program_add(
-    ctx: typer.Context,
-    name: Name,
-    *,
-    kind: Annotated[str, typer.Option("--type", help="control or experimental.")],
-    as_json: AsJson = False,
+    name: Name, *, kind: Annotated[str, typer.Option("--type", help="control or experimental.")]
 ) -> None:
     """Add a program (admins)."""
     body = {"program_name": name, "program_type": kind}
-    _print(ctx.obj().request("POST", "programs", body), as_json=as_json)
+    _print(_cloud().request("POST", "programs", body))
 
 
-@program.command("ls")
-def program_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the programs."""
-    _list(ctx.obj().all("programs", "programs"), _program, as_json=as_json)
-
-
-@program.command("show")
-def program_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
-    """Show one program."""
-    cloud: Cloud = ctx.obj()
-    _print(
-        cloud.request("GET", f"programs/{cloud.find('programs', 'program', name_or_id)}"),
-        as_json=as_json,
-    )
-
-
-@program.command("update")
-def program_update(
-    ctx: typer.Context,
-    name_or_id: NameOrId,
-    *,
-    name: NewName = None,
-    kind: Annotated[str | None, typer.Option("--type", help="control or experimental.")] = None,
-    active: Active = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change a program (admins); what is not said stays."""
-    cloud: Cloud = ctx.obj()
-    body = _given(program_name=name, program_type=kind, is_active=active)
-    path = f"programs/{cloud.find('programs', 'program', name_or_id)}"
-    _print(cloud.request("PATCH", path, body), as_json=as_json)
-
-
-@site.command("add")
+@site.command("add", shared=terminal.JSON)
 def site_add(
-    ctx: typer.Context,
     name: Name,
     *,
     program: Annotated[str, typer.Option(help="Its program's name or id.")],
     timezone: Zone,
-    as_json: AsJson = False,
 ) -> None:
     """Add a site (admins). Its days are days of its own time zone."""
-    cloud: Cloud = ctx.obj()
-    of = cloud.find("programs", "program", program)
+    cloud = _cloud()
+    of = cloud.find("program", program)
     body = {"program_id": of, "site_name": name, "timezone": timezone}
-    _print(cloud.request("POST", "sites", body), as_json=as_json)
+    _print(cloud.request("POST", "sites", body))
 
 
-@site.command("ls")
-def site_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the sites."""
-    _list(ctx.obj().all("sites", "sites"), _site, as_json=as_json)
-
-
-@site.command("show")
-def site_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
-    """Show one site."""
-    cloud: Cloud = ctx.obj()
-    _print(
-        cloud.request("GET", f"sites/{cloud.find('sites', 'site', name_or_id)}"), as_json=as_json
-    )
-
-
-@site.command("update")
-def site_update(
-    ctx: typer.Context,
-    name_or_id: NameOrId,
-    *,
-    name: NewName = None,
-    program: Annotated[str | None, typer.Option(help="Its new program's name or id.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="From its next day on.")] = None,
-    active: Active = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change a site (admins); what is not said stays. No day of an inactive one is opened."""
-    cloud: Cloud = ctx.obj()
-    of = cloud.find("programs", "program", program) if program else None
-    body = _given(site_name=name, program_id=of, timezone=timezone, is_active=active)
-    path = f"sites/{cloud.find('sites', 'site', name_or_id)}"
-    _print(cloud.request("PATCH", path, body), as_json=as_json)
-
-
-@device.command("add")
+@device.command("add", shared=terminal.JSON)
 def device_add(
-    ctx: typer.Context,
     name: Name,
     *,
     mac: Annotated[str, typer.Option(help="Its hardware address, in any usual spelling.")],
@@ -258,228 +181,232 @@ def device_add(
         str | None, typer.Option(help='When it wakes, in the site\'s time: "0 8,16 * * *".')
     ] = None,
     dialect: Annotated[str, typer.Option(help="standard or esp32cam.")] = "standard",
-    slot: Annotated[int | None, typer.Option(help="The slot that its images show.")] = None,
-    as_json: AsJson = False,
+    slot: Slot = None,
 ) -> None:
     """Add a camera (technicians). Its wakes are expected from the next day that opens."""
-    cloud: Cloud = ctx.obj()
-    at = cloud.find("sites", "site", site) if site else None
+    cloud = _cloud()
+    at = cloud.find("site", site) if site else None
     body = _given(site_id=at, wake_schedule_cron=cron, slot_index=slot)
     body |= {"device_name": name, "mac": mac, "dialect": dialect}
-    _print(cloud.request("POST", "devices", body), as_json=as_json)
+    _print(cloud.request("POST", "devices", body))
 
 
-@device.command("ls")
-def device_ls(ctx: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the cameras, retired ones too."""
-    _list(ctx.obj().all("devices", "devices"), _device, as_json=as_json)
+def _program(row: Mapping[str, Any]) -> tuple[str]:
+    return (f"{row['program_id']}  {row['program_type']:<12}  {row['program_name']}{_off(row)}",)
 
 
-@device.command("show")
-def device_show(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
-    """Show one camera: where it is, when it wakes, when it was last heard of."""
-    cloud: Cloud = ctx.obj()
-    _print(
-        cloud.request("GET", f"devices/{cloud.find('devices', 'device', name_or_id)}"),
-        as_json=as_json,
-    )
+def _site(row: Mapping[str, Any]) -> tuple[str]:
+    return (f"{row['site_id']}  {row['timezone']:<20}  {row['site_name']}{_off(row)}",)
 
 
-@device.command("update")
-def device_update(
-    ctx: typer.Context,
-    name_or_id: NameOrId,
-    *,
-    name: NewName = None,
-    site: Annotated[str | None, typer.Option(help="The site it moved to, by name or id.")] = None,
-    slot: Annotated[int | None, typer.Option(help="The slot that its images show.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="standard or esp32cam.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Change a camera (technicians); when it wakes: `farmiq camera schedule change`."""
-    cloud: Cloud = ctx.obj()
-    at = cloud.find("sites", "site", site) if site else None
-    body = _given(device_name=name, site_id=at, slot_index=slot, dialect=dialect)
-    path = f"devices/{cloud.find('devices', 'device', name_or_id)}"
-    _print(cloud.request("PATCH", path, body), as_json=as_json)
-
-
-@device.command("retire")
-def device_retire(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
-    """A camera is no more (technicians): its wakes stay, its MAC address is free for another."""
-    cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/retire"
-    _print(cloud.request("POST", path, {}), as_json=as_json)
-
-
-@session.command("ls")
-def session_ls(
-    ctx: typer.Context,
-    *,
-    site: Annotated[str | None, typer.Option(help="Only this site's, by name or id.")] = None,
-    since: Annotated[str | None, typer.Option("--from", help="Such as 2026-05-31.")] = None,
-    until: Annotated[str | None, typer.Option("--to", help="The last day.")] = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List days of sites, newest first. Exit code 3: one of them is less than half complete."""
-    cloud: Cloud = ctx.obj()
-    at = cloud.find("sites", "site", site) if site else None
-    sessions = cloud.request("GET", "sessions", site=at, from_=since, to=until, limit=limit)[
-        "sessions"
-    ]
-    _list(sessions, _session, as_json=as_json)
-    if any(row["completeness"]["band"] == "alert" for row in sessions):
-        raise typer.Exit(NEEDS_ATTENTION)
-
-
-@session.command("show")
-def session_show(
-    ctx: typer.Context,
-    session_id: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show a day of a site: how complete it is, and each camera's share."""
-    day = ctx.obj().request("GET", f"sessions/{_id(session_id)}")
-    if as_json:
-        terminal.print_json(day)
-        return
-    typer.echo(f"{day['site_name']}, {day['timezone']}, {day['status']}\n{day['text']}")
-    for row in day["devices"]:
-        typer.echo(f"  {row['text']}")
-
-
-@schedule.command("preview")
-def schedule_preview(
-    ctx: typer.Context, name_or_id: NameOrId, cron: Cron, *, as_json: AsJson = False
-) -> None:
-    """Say when another schedule of a camera would take effect; nothing is kept."""
-    cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes/preview"
-    preview = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.print_result(preview, preview["text"], as_json=as_json)
-
-
-@schedule.command("change")
-def schedule_change(
-    ctx: typer.Context, name_or_id: NameOrId, cron: Cron, *, as_json: AsJson = False
-) -> None:
-    """Ask for another schedule of a camera (technicians); the last one asked for wins."""
-    cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes"
-    change = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
-    terminal.print_result(change, f"{change['change_id']}  {change['text']}", as_json=as_json)
-
-
-@schedule.command("ls")
-def schedule_ls(ctx: typer.Context, name_or_id: NameOrId, *, as_json: AsJson = False) -> None:
-    """List what was asked for, and what became of it."""
-    cloud: Cloud = ctx.obj()
-    path = f"devices/{cloud.find('devices', 'device', name_or_id)}/schedule-changes"
-    _list(cloud.all(path, "changes"), _change, as_json=as_json)
-
-
-@schedule.command("cancel")
-def schedule_cancel(
-    ctx: typer.Context,
-    change: Annotated[str, typer.Argument(help="change_id, as `schedule ls` prints it.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Take back a change that was not applied yet (technicians)."""
-    row = ctx.obj().request("POST", f"schedule-changes/{_id(change)}/cancel", {})
-    terminal.print_result(row, _change(row), as_json=as_json)
-
-
-@image.command("ls")
-def image_ls(
-    ctx: typer.Context,
-    *,
-    status: Annotated[str | None, typer.Option(help="receiving, complete or failed.")] = None,
-    quality: Annotated[
-        str | None, typer.Option(help="ok, blurred, dark, bright, unreadable or missing.")
-    ] = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List images of wakes and how good they are, newest capture first."""
-    filters = {"status": status, "quality": quality, "limit": limit}
-    images = ctx.obj().request("GET", "images", **filters)["images"]
-    _list(images, _image, as_json=as_json)
-
-
-@image.command("resend")
-def image_resend(
-    ctx: typer.Context,
-    image_id: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
-    row = ctx.obj().request("POST", f"images/{_id(image_id)}/resend", {})
-    terminal.print_result(row, _image(row), as_json=as_json)
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _id(text: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        terminal.fail(f"{text!r} is no id; the `ls` of its kind prints them", code=2)
-
-
-def _print(fields: Mapping[str, Any], *, as_json: bool) -> None:
-    known = ((name, value) for name, value in fields.items() if value is not None)
-    terminal.print_result(
-        fields, "\n".join(f"{name:<24} {value}" for name, value in known), as_json=as_json
-    )
-
-
-def _list(rows: Any, line: Any, *, as_json: bool) -> None:
-    terminal.print_list(list(rows), lambda row: (line(row),), as_json=as_json)
-
-
-def _program(row: Mapping[str, Any]) -> str:
-    return f"{row['program_id']}  {row['program_type']:<12}  {row['program_name']}{_off(row)}"
-
-
-def _site(row: Mapping[str, Any]) -> str:
-    return f"{row['site_id']}  {row['timezone']:<20}  {row['site_name']}{_off(row)}"
-
-
-def _device(row: Mapping[str, Any]) -> str:
+def _device(row: Mapping[str, Any]) -> tuple[str]:
     where = row["site_name"] or "no site yet"
     cron = row["wake_schedule_cron"] or "no schedule"
-    return f"{row['device_id']}  {row['mac']}  {row['device_name']}  {where}  {cron}{_off(row)}"
+    return (f"{row['device_id']}  {row['mac']}  {row['device_name']}  {where}  {cron}{_off(row)}",)
 
 
 def _off(row: Mapping[str, Any]) -> str:
     return "" if row["is_active"] else "  (not active)"
 
 
-def _session(row: Mapping[str, Any]) -> str:
+def _add_ls_and_show(
+    kind: str, group: terminal.Group, cells: Callable[[Any], tuple[str]], ls: str, show: str
+) -> None:
+    @group.command("ls", shared=terminal.JSON, help=ls)
+    def list_all() -> None:
+        terminal.print_list(list(_cloud().all(f"{kind}s", f"{kind}s")), cells)
+
+    @group.command("show", shared=terminal.JSON, help=show)
+    def show_one(name_or_id: NameOrId) -> None:
+        cloud = _cloud()
+        _print(cloud.request("GET", cloud.path(kind, name_or_id)))
+
+
+_add_ls_and_show("program", program, _program, "List the programs.", "Show one program.")
+_add_ls_and_show("site", site, _site, "List the sites.", "Show one site.")
+_add_ls_and_show(
+    "device",
+    device,
+    _device,
+    "List the cameras, retired ones too.",
+    "Show one camera: where it is, when it wakes, when it was last heard of.",
+)
+
+
+@program.command("update", shared=terminal.JSON)
+def program_update(
+    name_or_id: NameOrId,
+    *,
+    name: NewName = None,
+    kind: Annotated[str | None, typer.Option("--type", help="control or experimental.")] = None,
+    active: Active = None,
+) -> None:
+    """Change a program (admins); what is not said stays."""
+    cloud = _cloud()
+    body = _given(program_name=name, program_type=kind, is_active=active)
+    _print(cloud.request("PATCH", cloud.path("program", name_or_id), body))
+
+
+@site.command("update", shared=terminal.JSON)
+def site_update(
+    name_or_id: NameOrId,
+    *,
+    name: NewName = None,
+    program: Annotated[str | None, typer.Option(help="Its new program's name or id.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="From its next day on.")] = None,
+    active: Active = None,
+) -> None:
+    """Change a site (admins); what is not said stays. No day of an inactive one is opened."""
+    cloud = _cloud()
+    of = cloud.find("program", program) if program else None
+    body = _given(site_name=name, program_id=of, timezone=timezone, is_active=active)
+    _print(cloud.request("PATCH", cloud.path("site", name_or_id), body))
+
+
+@device.command("update", shared=terminal.JSON)
+def device_update(
+    name_or_id: NameOrId,
+    *,
+    name: NewName = None,
+    site: Annotated[str | None, typer.Option(help="The site it moved to, by name or id.")] = None,
+    slot: Slot = None,
+    dialect: Annotated[str | None, typer.Option(help="standard or esp32cam.")] = None,
+) -> None:
+    """Change a camera (technicians); when it wakes: `farmiq camera schedule change`."""
+    cloud = _cloud()
+    at = cloud.find("site", site) if site else None
+    body = _given(device_name=name, site_id=at, slot_index=slot, dialect=dialect)
+    _print(cloud.request("PATCH", cloud.path("device", name_or_id), body))
+
+
+@device.command("retire", shared=terminal.JSON)
+def device_retire(name_or_id: NameOrId) -> None:
+    """A camera is no more (technicians): its wakes stay, its MAC address is free for another."""
+    cloud = _cloud()
+    _print(cloud.request("POST", f"{cloud.path('device', name_or_id)}/retire", {}))
+
+
+@session.command("ls", shared=terminal.JSON)
+def session_ls(
+    *,
+    site: Annotated[str | None, typer.Option(help="Only this site's, by name or id.")] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Such as 2026-05-31.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="The last day.")] = None,
+    limit: Limit = 50,
+) -> int:
+    """List days of sites, newest first. Exit code 3: one of them is less than half complete."""
+    cloud = _cloud()
+    at = cloud.find("site", site) if site else None
+    days = cloud.request("GET", "sessions", site=at, from_=since, to=until, limit=limit)["sessions"]
+    terminal.print_list(days, _session)
+    return 3 if any(row["completeness"]["band"] == "alert" for row in days) else 0
+
+
+@session.command("show", shared=terminal.JSON)
+def session_show(
+    session_id: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
+) -> None:
+    """Show a day of a site: how complete it is, and each camera's share."""
+    day = _cloud().request("GET", f"sessions/{_id(session_id)}")
+    terminal.print_result(
+        day,
+        f"{day['site_name']}, {day['timezone']}, {day['status']}\n{day['text']}",
+        *(f"  {row['text']}" for row in day["devices"]),
+    )
+
+
+@schedule.command("preview", shared=terminal.JSON)
+def schedule_preview(name_or_id: NameOrId, cron: Cron) -> None:
+    """Say when another schedule of a camera would take effect; nothing is kept."""
+    cloud = _cloud()
+    path = f"{cloud.path('device', name_or_id)}/schedule-changes/preview"
+    preview = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.print_result(preview, preview["text"])
+
+
+@schedule.command("change", shared=terminal.JSON)
+def schedule_change(name_or_id: NameOrId, cron: Cron) -> None:
+    """Ask for another schedule of a camera (technicians); the last one asked for wins."""
+    cloud = _cloud()
+    path = f"{cloud.path('device', name_or_id)}/schedule-changes"
+    change = cloud.request("POST", path, {"new_wake_schedule_cron": cron})
+    terminal.print_result(change, f"{change['change_id']}  {change['text']}")
+
+
+@schedule.command("ls", shared=terminal.JSON)
+def schedule_ls(name_or_id: NameOrId) -> None:
+    """List what was asked for, and what became of it."""
+    cloud = _cloud()
+    path = f"{cloud.path('device', name_or_id)}/schedule-changes"
+    terminal.print_list(list(cloud.all(path, "changes")), _change)
+
+
+@schedule.command("cancel", shared=terminal.JSON)
+def schedule_cancel(
+    change: Annotated[str, typer.Argument(help="change_id, as `schedule ls` prints it.")],
+) -> None:
+    """Take back a change that was not applied yet (technicians)."""
+    row = _cloud().request("POST", f"schedule-changes/{_id(change)}/cancel", {})
+    terminal.print_result(row, *_change(row))
+
+
+@image.command("ls", shared=terminal.JSON)
+def image_ls(
+    *,
+    status: Annotated[str | None, typer.Option(help="receiving, complete or failed.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(help="ok, blurred, dark, bright, unreadable or missing.")
+    ] = None,
+    limit: Limit = 50,
+) -> None:
+    """List images of wakes and how good they are, newest capture first."""
+    filters = {"status": status, "quality": quality, "limit": limit}
+    terminal.print_list(_cloud().request("GET", "images", **filters)["images"], _image)
+
+
+@image.command("resend", shared=terminal.JSON)
+def image_resend(
+    image_id: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
+) -> None:
+    """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
+    row = _cloud().request("POST", f"images/{_id(image_id)}/resend", {})
+    terminal.print_result(row, *_image(row))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _id(text: str) -> UUID:
+    return terminal.check_uuid(text, "is no id; the `ls` of its kind prints them")
+
+
+def _print(fields: Mapping[str, Any]) -> None:
+    known = ((name, value) for name, value in fields.items() if value is not None)
+    terminal.print_result(fields, *(f"{name:<24} {value}" for name, value in known))
+
+
+def _session(row: Mapping[str, Any]) -> tuple[str]:
     shown = row["completeness"]["shown_pct"]
     percent = "n/a" if shown is None else f"{shown}%"
-    return (
+    line = (
         f"{row['session_id']}  {row['session_date']}  {percent:>4}  "
         f"{row['completed_wake_count']}/{row['expected_wake_count']}  {row['status']:<11}  "
         f"{row['site_name']}"
     )
+    return (line,)
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _change(row: Mapping[str, Any]) -> tuple[str]:
     cron = row["new_wake_schedule_cron"]
-    return f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {cron}"
+    return (f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {cron}",)
 
 
-def _image(row: Mapping[str, Any]) -> str:
+def _image(row: Mapping[str, Any]) -> tuple[str]:
     again = "  (asked for again)" if row["resend_requested_at"] else ""
     quality = row["quality"] or "-"
-    return (
+    line = (
         f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  {quality:<10}  "
         f"{row['device_name']}  {row['image_name']}{again}"
     )
+    return (line,)

@@ -1,24 +1,20 @@
 """`farmiq camera-gateway`: logins of cameras, how they are, what they hear, what was refused."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from farmiq.cli import camera_quarantine, rosters, terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.cloud.camera.registration import Camera
     from farmiq.plumbing import db
 
-T = TypeVar("T")
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Battery cameras at the cloud's broker.\n\n"
+app = terminal.Group(
+    "Battery cameras at the cloud's broker.\n\n"
     "Needs FARMIQ_CLOUD_DB_URL or a running demo. More in docs/operate/cameras.md.",
 )
 app.add_typer(camera_quarantine.app, name="quarantine")
@@ -36,8 +32,6 @@ def login(
     move: Annotated[
         bool, typer.Option("--move", help="Take it from the company whose camera was heard.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make a camera's login, or replace it. The password is printed this once.
 
@@ -47,34 +41,25 @@ def login(
     from farmiq.cloud.camera import registration
 
     user = _plain(mac)
-    try:
-        made = _in_cloud(
-            stack,
-            lambda tx: registration.make_login(
-                tx, user, made_by=terminal.actor(), tenant_id=company, move=move
-            ),
-        )
-    except registration.NoCameraError as error:
-        terminal.fail(str(error))
-    terminal.print_result(
-        {"username": user, "password": made}, f"username {user}\npassword {made}", as_json=as_json
+    made = terminal.in_transaction(
+        lambda tx: registration.make_login(
+            tx, user, made_by=terminal.actor(), tenant_id=company, move=move
+        ),
+        terminal.CLOUD,
     )
+    terminal.print_result({"username": user, "password": made}, f"username {user}\npassword {made}")
 
 
 @app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="CSV, UTF-8, with a header; - reads standard input.")
-    ],
+    file: rosters.File,
     *,
     out: Annotated[
         Path | None,
         typer.Option(help="Where the logins go (CSV, 0600); default: standard output."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong.")] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+    dry_run: rosters.DryRun = False,
+) -> int:
     """Register all cameras of a list and make their logins, or do nothing of it.
 
     Columns: tenant_id, mac, device_name (needed); site_name, wake_schedule_cron, dialect,
@@ -85,37 +70,21 @@ def import_(
     from farmiq.cloud.camera import registration
     from farmiq.roster import RosterError
 
-    async def work(tx: "db.Connection") -> "list[tuple[Camera, str]]":
+    async def work(tx: "db.Connection", text: str) -> "list[tuple[Camera, str]]":
         cameras = registration.read(text)
         if problems := await registration.problems(tx, cameras):
             raise RosterError(problems)
         if dry_run:
             return []
-        made = await registration.register(tx, cameras, made_by=terminal.actor())
-        if out is not None:
-            # Before the commit: a secret that nobody could write down would be lost.
-            rosters.write_private(out, _logins(made))
-        return made
+        return await registration.register(tx, cameras, made_by=terminal.actor())
 
-    rosters.check_is_new(out)
-    text = rosters.text(file)
     try:
-        made = _in_cloud(stack, work)
-    except RosterError as unusable:
-        rosters.print_problems(unusable.problems, as_json=as_json)
-        raise typer.Exit(1) from None
+        return rosters.register(
+            file, work, out=out, dry_run=dry_run, database=terminal.CLOUD,
+            logins=_logins, what="cameras",
+        )  # fmt: skip
     except psycopg.errors.UniqueViolation as error:
         terminal.fail(f"somebody was quicker: {error.diag.message_detail}; nothing was registered")
-    if dry_run:
-        terminal.print_result({"problems": []}, "nothing is wrong", as_json=as_json)
-    elif out is None:
-        typer.echo(_logins(made), nl=False)
-    else:
-        terminal.print_result(
-            {"registered": len(made), "file": str(out)},
-            f"registered {len(made)} cameras; their logins are in {out}, and nowhere else",
-            as_json=as_json,
-        )
 
 
 def _logins(made: "Sequence[tuple[Camera, str]]") -> str:
@@ -130,26 +99,23 @@ def _logins(made: "Sequence[tuple[Camera, str]]") -> str:
 
 
 @app.command()
-def revoke(mac: Mac, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def revoke(mac: Mac) -> None:
     """End a camera's login; the broker cuts its connection within seconds."""
     from farmiq.cloud.camera import registration
 
     user = _plain(mac)
-    try:
-        _in_cloud(stack, lambda tx: registration.revoke_login(tx, user))
-    except registration.NoCameraError as error:
-        terminal.fail(str(error))
-    terminal.print_result({"revoked": user}, f"{user} may not connect any more", as_json=as_json)
+    terminal.in_transaction(lambda tx: registration.revoke_login(tx, user), terminal.CLOUD)
+    terminal.print_result({"revoked": user}, f"{user} may not connect any more")
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> int:
     """List cameras. Exit code 3: one of them is silent."""
     from farmiq.cloud.camera import registration
 
-    rows = _in_cloud(stack, registration.list_cameras)
-    terminal.print_list(rows, _cells, as_json=as_json)
-    raise typer.Exit(3 if any(row["state"] == "silent" for row in rows) else 0)
+    rows = terminal.in_transaction(registration.list_cameras, terminal.CLOUD)
+    terminal.print_list(rows, _cells)
+    return 3 if any(row["state"] == "silent" for row in rows) else 0
 
 
 @app.command("tell")
@@ -165,8 +131,6 @@ def send_command(
             "zone it is UTC. The camera hears it as its dialect writes it."
         ),
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Queue a command; the camera is told when it is next awake, within a day."""
     from farmiq.cloud.camera import command_queue
@@ -196,13 +160,10 @@ def send_command(
             wake_at=wake_at,
         )
 
-    try:
-        made = _in_cloud(stack, queue)
-    except command_queue.NotQueuedError as error:
-        terminal.fail(str(error))
+    made = terminal.in_transaction(queue, terminal.CLOUD)
     if made is None:
         terminal.fail(f"no camera {user} is registered")
-    terminal.print_result({"command_id": str(made)}, str(made), as_json=as_json)
+    terminal.print_result({"command_id": str(made)}, str(made))
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -226,20 +187,6 @@ def _plain(mac: str) -> str:
         return normal(mac)
     except ValueError as error:
         terminal.fail(f"{mac!r} {error}", code=2)
-
-
-def _in_cloud(stack: str | None, work: "Callable[[db.Connection], Awaitable[T]]") -> T:
-    import asyncio
-
-    import psycopg
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_URL")
-
-    async def once() -> T:
-        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
-            return await work(tx)
-
-    return asyncio.run(once())
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

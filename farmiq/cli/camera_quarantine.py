@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import deadletters, terminal
-from farmiq.cli.deadletters import Limit, OlderThan, Options, Reason, Source
-from farmiq.cli.terminal import AsJson, StackName
+from farmiq.cli.deadletters import Limit, OlderThan, Reason, Source
+from farmiq.cli.terminal import Options
 
 if TYPE_CHECKING:
     from farmiq.plumbing.deadletters import Quarantine, Result, Table
 
-app = typer.Typer(
+app = terminal.Group(
+    "What cameras sent and could not be taken, kept with every reason. Look (`ls`, `show`), "
+    "mend what was wrong (register the camera, its site, its dialect), then `redrive`; "
+    "`discard` gives it up for good. More in docs/operate/cameras.md.",
     invoke_without_command=True,
-    help=(
-        "What cameras sent and could not be taken, kept with every reason. Look (`ls`, `show`), "
-        "mend what was wrong (register the camera, its site, its dialect), then `redrive`; "
-        "`discard` gives it up for good. More in docs/operate/cameras.md."
-    ),
+    no_args_is_help=False,
 )
 
 Kind = Annotated[
@@ -45,11 +44,12 @@ REDRIVE = """Send messages through the gateway once more, in the order in which 
     """
 
 
-@app.callback()
-def default(ctx: typer.Context, *, stack: StackName = None, as_json: AsJson = False) -> None:
+@app.callback(shared=terminal.STACK_AND_JSON)
+def default(ctx: typer.Context) -> int:
     """Without a further word it lists the newest."""
     if ctx.invoked_subcommand is None:
-        ls(unknown=False, limit=50, stack=stack, as_json=as_json, **dict.fromkeys(FILTERS))
+        return ls(unknown=False, limit=50, **dict.fromkeys(FILTERS))
+    return 0
 
 
 def _table() -> "Table":
@@ -75,7 +75,7 @@ def _check(chosen: dict[str, Any]) -> dict[str, Any]:
     from farmiq.cloud.camera.gateway.wire import REJECTION_KINDS
     from farmiq.cloud.camera.mac import normal
 
-    deadletters.known_kind(chosen["kind"], REJECTION_KINDS)
+    terminal.check_known(chosen["kind"], REJECTION_KINDS, f"{chosen['kind']!r} is no kind; choose")
     mac = chosen["mac"]
     try:
         return chosen | {"mac": normal(mac) if mac else None}
@@ -97,20 +97,19 @@ SOURCE = Source(
 )
 
 
-def ls(*, unknown: bool, **given: Any) -> None:
+@app.command("ls", options={**FILTERS, "unknown": (Unknown, False), "limit": (Limit, 50)})
+def ls(*, unknown: bool, **given: Any) -> int:
     """List the newest messages and how many there are by kind. Exit code 3: there are some."""
     if not unknown:
-        deadletters.list_rows(SOURCE, **given)
+        return deadletters.list_rows(SOURCE, **given)
     from farmiq.cloud.camera import registry
 
-    async def look(pool: Any) -> Any:
-        async with pool.connection() as connection:
-            return await registry.unknown_cameras(connection, limit=given["limit"])
-
     SOURCE.check(given)
-    rows = deadletters.on_a_pool(given["stack"], SOURCE.database, look)
-    terminal.print_list(rows, _unknown_camera, as_json=given["as_json"])
-    raise typer.Exit(3 if rows else 0)
+    rows = terminal.in_transaction(
+        lambda tx: registry.unknown_cameras(tx, limit=given["limit"]), SOURCE.database
+    )
+    terminal.print_list(rows, _unknown_camera)
+    return 3 if rows else 0
 
 
 def _unknown_camera(row: dict[str, Any]) -> tuple[str, ...]:
@@ -123,5 +122,4 @@ def _unknown_camera(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-deadletters.add(app, "ls", ls, {**FILTERS, "unknown": (Unknown, False), "limit": (Limit, 50)})
 deadletters.add_quarantine(app, SOURCE)

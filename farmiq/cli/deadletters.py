@@ -1,11 +1,10 @@
 """The commands on dead letters: `ls`, `show`, `redrive` and `discard`, built from lists of options.
 
-Each place that stores dead letters lists the options that filter them; `add` makes a command of a
-function and such a list. The two quarantines share the functions too (`add_quarantine`).
+Each place that stores dead letters lists the options that filter them. The two quarantines share
+the functions too (`add_quarantine`).
 """
 
 import asyncio
-import inspect
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,13 +14,10 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
+from farmiq.cli.terminal import Options
 
 if TYPE_CHECKING:
     from farmiq.plumbing.deadletters import Quarantine, Result, Table
-
-# The type of an option and its default, by the name of the parameter.
-Options = Mapping[str, tuple[Any, Any]]
 
 Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids as `ls` shows them.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Text that a reason contains.")]
@@ -31,24 +27,6 @@ OlderThan = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All of them; needed if nothing else chooses.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
-SHARED: Options = {"stack": (StackName, None), "as_json": (AsJson, False)}
-
-
-def add(
-    app: typer.Typer, name: str, work: Callable[..., None], options: Options, *, text: str = ""
-) -> None:
-    """Add the command `name` that calls `work` with these options, --stack and --json."""
-
-    def command(**given: Any) -> None:
-        work(**given)
-
-    parameters = [
-        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for option, (kind, default) in {**options, **SHARED}.items()
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__doc__ = text or work.__doc__
-    app.command(name)(command)
 
 
 def require_filter(chosen: Mapping[str, Any], *, everything: bool, text: str) -> None:
@@ -85,87 +63,67 @@ class Source:
         }
 
 
-def add_quarantine(app: typer.Typer, source: Source) -> None:
+def add_quarantine(app: terminal.Group, source: Source) -> None:
     """All commands but `ls`, whose text and options may differ: see `list_rows`."""
 
-    def show(*, quarantine_id: UUID, stack: str | None, as_json: bool) -> None:
+    @app.command("show")
+    def show(quarantine_id: Annotated[UUID, typer.Argument(help="As `ls` shows it.")]) -> None:
         """Show one message: topic, times, every reason, and its bytes."""
         from farmiq.plumbing import deadletters
 
-        async def look(pool: Any) -> dict[str, Any] | None:
-            async with pool.connection() as connection:
-                return await deadletters.show(
-                    connection, source.table(), quarantine_id, payload="raw"
-                )
-
-        row = on_a_pool(stack, source.database, look)
+        row = terminal.in_transaction(
+            lambda tx: deadletters.show(tx, source.table(), quarantine_id, payload="raw"),
+            source.database,
+        )
         if row is None:
             terminal.fail(f"there is no message {quarantine_id}; `{source.name} ls` shows them")
-        _print_one(row, as_json=as_json)
+        _print_one(row)
 
-    def redrive(**given: Any) -> None:
+    @app.command("redrive", options=source.move_options, help=source.redrive_text)
+    def redrive(**given: Any) -> int:
         from farmiq import config, crash
 
         crash.arm(config.crash_at())
-        _redrive(source, **given)
+        return _redrive(source, **given)
 
+    @app.command("discard", options=source.move_options, help=source.discard_text)
     def discard(**given: Any) -> None:
         from farmiq.plumbing import deadletters
 
         result = _move(source, deadletters.discard, **given)
-        if given["as_json"]:
-            terminal.print_json(result.described())
-        elif given["dry_run"]:
-            typer.echo(f"{result.chosen} would go")
-        else:
-            typer.echo(f"{result.gone} discarded")
-
-    row_id = Annotated[UUID, typer.Argument(help="As `ls` shows it.")]
-    add(app, "show", show, {"quarantine_id": (row_id, inspect.Parameter.empty)})
-    add(app, "redrive", redrive, source.move_options, text=source.redrive_text)
-    add(app, "discard", discard, source.move_options, text=source.discard_text)
+        done = f"{result.chosen} would go" if given["dry_run"] else f"{result.gone} discarded"
+        terminal.print_result(result.described(), done)
 
 
-def list_rows(
-    source: Source, *, limit: int, stack: str | None, as_json: bool, **given: Any
-) -> None:
+def list_rows(source: Source, *, limit: int, **given: Any) -> int:
     """List the newest messages and how many there are by reason. Exit code 3: there are some."""
     from farmiq.plumbing import deadletters
 
     chosen = source.check(given)
 
-    async def look(pool: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        async with pool.connection() as connection:
-            return (
-                await deadletters.ls(connection, source.table(), chosen, limit=limit),
-                await deadletters.counts(connection, source.table(), chosen),
-            )
+    async def look(tx: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        return (
+            await deadletters.ls(tx, source.table(), chosen, limit=limit),
+            await deadletters.counts(tx, source.table(), chosen),
+        )
 
-    rows, counts = on_a_pool(stack, source.database, look)
+    rows, counts = terminal.in_transaction(look, source.database)
     terminal.print_list(
         rows,
         _cells,
-        as_json=as_json,
         document={"rows": rows, "counts": counts},
         more=sum(group["rows"] for group in counts) - len(rows),
         hint="--limit shows more",
     )
-    if rows and not as_json:
+    if rows and not terminal.wants_json():
         typer.echo()
         terminal.print_list(
-            counts,
-            lambda group: (f"{group['rows']:>8,}", group["kind"], group.get("reason", "")),
-            as_json=False,
+            counts, lambda group: (f"{group['rows']:>8,}", group["kind"], group.get("reason", ""))
         )
-    raise typer.Exit(3 if rows else 0)
+    return 3 if rows else 0
 
 
-def known_kind(kind: str | None, kinds: tuple[str, ...]) -> None:
-    if kind is not None and kind not in kinds:
-        terminal.fail(f"{kind!r} is no kind; choose {', '.join(kinds)}", code=2)
-
-
-def _redrive(source: Source, **given: Any) -> None:
+def _redrive(source: Source, **given: Any) -> int:
     from farmiq.plumbing import deadletters
 
     result = _move(source, source.redrive or deadletters.redrive, **given)
@@ -175,17 +133,16 @@ def _redrive(source: Source, **given: Any) -> None:
     if result.conflicts:
         unfit += f"; {result.conflicts} cannot be: their id is taken by another content"
     left = result.truncated + (result.conflicts or 0)
-    if given["as_json"]:
-        terminal.print_json(result.described())
-    elif source.empty and not result.chosen and not given["ids"]:
-        typer.echo(source.empty)
+    if source.empty and not result.chosen and not given["ids"]:
+        line = source.empty
     elif given["dry_run"]:
-        typer.echo(f"{result.chosen - left} of {result.chosen} would be tried{unfit}")
+        line = f"{result.chosen - left} of {result.chosen} would be tried{unfit}"
     else:
-        typer.echo(f"{result.accepted} accepted, {result.refused} refused again{unfit}")
+        line = f"{result.accepted} accepted, {result.refused} refused again{unfit}"
+    terminal.print_result(result.described(), line)
     if given["ids"] and not result.chosen:
         terminal.fail(f"no such message is in quarantine; `{source.name} ls` shows the ids")
-    raise typer.Exit(3 if result.refused + left else 0)
+    return 3 if result.refused + left else 0
 
 
 def _move(
@@ -195,8 +152,6 @@ def _move(
     everything: bool,
     limit: int,
     dry_run: bool,
-    stack: str | None,
-    as_json: bool,  # noqa: ARG001 - the caller prints
     **given: Any,
 ) -> "Result":
     chosen = source.check({**given, "ids": given["ids"] or None})
@@ -205,29 +160,25 @@ def _move(
         chosen, everything=everything, text=f"name ids, choose with {options}, or say --all"
     )
     by = source.by(terminal.actor())
-    result: Result = on_a_pool(
-        stack,
-        source.database,
-        lambda pool: move(pool, by, chosen, limit=limit, dry_run=dry_run),
+    return _on_a_pool(
+        source.database, lambda pool: move(pool, by, chosen, limit=limit, dry_run=dry_run)
     )
-    return result
 
 
-def on_a_pool(stack: str | None, variable: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    """`work` on a pool of the database that `variable` names."""
+def _on_a_pool(database: str, work: "Callable[[Any], Awaitable[Result]]") -> "Result":
     import psycopg
 
     from farmiq.plumbing import db, log
 
     log.configure("error")
-    url = terminal.needed(terminal.environment(stack), variable)
+    url = terminal.needed(database)
     psycopg.connect(url, connect_timeout=5).close()  # its own words if it cannot be reached
 
-    async def worked() -> Any:
+    async def once() -> "Result":
         async with db.pool(url, name="farmiq quarantine", max_size=2) as pool:
             return await work(pool)
 
-    return asyncio.run(worked())
+    return asyncio.run(once())
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -241,9 +192,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _print_one(row: dict[str, Any], *, as_json: bool) -> None:
+def _print_one(row: dict[str, Any]) -> None:
     raw = row.pop("raw")
-    if as_json:
+    if terminal.wants_json():
         terminal.print_json({**row, "raw_base64": b64encode(raw).decode()})
         return
     first, last = (terminal.local(row[name]) for name in ("first_received_at", "last_received_at"))

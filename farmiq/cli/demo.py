@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson
 
 
 def demo(
@@ -40,23 +39,22 @@ def demo(
 def smoke(
     *,
     seconds: Annotated[float, typer.Option(min=1, help="How long the farm sends.")] = 45.0,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Run the demo's farm for a while without a terminal, then check: 0 lost, 0 twice.
 
     Prints one summary line; the exit code tells.
     """
     from farmiq.lab.demo import run as demo_run
 
-    say = terminal.progress(quiet=as_json)
+    say = terminal.progress()
     good, summary = _with_engines(
         "smoke",
         lambda engines: demo_run.smoke(engines, seconds=seconds, say=say),
         afresh=True,
         say=say,
     )
-    terminal.print_result({"good": good, "summary": summary}, summary, as_json=as_json)
-    raise typer.Exit(0 if good else 1)
+    terminal.print_result({"good": good, "summary": summary}, summary)
+    return 0 if good else 1
 
 
 def _with_engines(
@@ -71,8 +69,6 @@ def _with_engines(
 
     from farmiq import config as settings
     from farmiq.lab import stack
-    from farmiq.lab.demo.provision import ProvisionError
-    from farmiq.lab.demo.run import DemoError
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     root = terminal.state_dir() / "stacks" / name
@@ -89,8 +85,6 @@ def _with_engines(
                 say("stopping the engines")
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    except (DemoError, ProvisionError, stack.StackError) as error:
-        terminal.fail(str(error))
 
 
 async def _until_stopped(work: Any) -> Any:

@@ -1,27 +1,23 @@
 """`farmiq device`: the registry of devices at the edge."""
 
+import asyncio
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from farmiq.cli import rosters, terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.edge.devices.registration import Credentials
     from farmiq.plumbing import db
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Devices of the edge: who may send, from where, how they are, what they are told.\n\n"
-        "Needs FARMIQ_EDGE_DB_URL or a running demo. edge-devices-registry admits a device to the "
-        "broker, or cuts it off, within seconds. More in docs/operate/devices.md."
-    ),
+app = terminal.Group(
+    "Devices of the edge: who may send, from where, how they are, what they are told.\n\n"
+    "Needs FARMIQ_EDGE_DB_URL or a running demo. edge-devices-registry admits a device to the "
+    "broker, or cuts it off, within seconds. More in docs/operate/devices.md."
 )
 Tenant = Annotated[str, typer.Argument(help="tenant_id")]
 DeviceId = Annotated[str, typer.Argument(help="device_id")]
@@ -54,8 +50,6 @@ def add(
     heartbeat: Annotated[
         int, typer.Option(help="Seconds between its messages; twice that is late, five offline.")
     ] = 60,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Register a device and print its login, this once: only hashes of it are kept.
 
@@ -63,24 +57,17 @@ def add(
     A revoked device may be added again, at any place; it gets a new secret and token.
     """
     from farmiq.edge.devices import registration
-    from farmiq.edge.devices.device import InvalidDeviceError, parse_device
+    from farmiq.edge.devices.device import parse_device
 
     fields = {
         "tenant_id": tenant, "farm_id": farm, "barn_id": barn, "device_id": device,
         "station_id": station, "kind": kind, "firmware": firmware, "place": place, "zone": zone,
         "wants_receipts": receipts, "derive_intake": derive_intake, "heartbeat_s": heartbeat,
     }  # fmt: skip
-    environment = terminal.environment(stack)
-    try:
-        made = terminal.in_transaction(
-            environment,
-            lambda tx: registration.add(tx, parse_device(fields), actor=terminal.actor()),
-        )
-    except InvalidDeviceError as error:
-        terminal.fail(_lines(error.reasons), code=2)
-    except registration.DeviceExistsError as error:
-        terminal.fail(str(error))
-    _print_credentials(environment, made, as_json=as_json)
+    made = terminal.in_transaction(
+        lambda tx: registration.add(tx, parse_device(fields), actor=terminal.actor())
+    )
+    _print_credentials(made)
 
 
 @app.command("ls")
@@ -92,15 +79,12 @@ def ls(
         str | None,
         typer.Option(help="online, late, offline, error, revoked or 'never seen' only."),
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """List the devices and how they are. Exit code 3: one is late, offline or in error."""
     from farmiq.edge.devices import store
     from farmiq.edge.devices.rules import SHOWN_STATES
 
-    if state is not None and state not in SHOWN_STATES:
-        terminal.fail(f"no device is ever {state!r}: choose {', '.join(SHOWN_STATES)}", code=2)
+    terminal.check_known(state, SHOWN_STATES, f"no device is ever {state!r}: choose")
 
     async def all_pages(tx: "db.Connection") -> list[dict[str, Any]]:
         devices: list[dict[str, Any]] = []
@@ -112,18 +96,16 @@ def ls(
             after = page[-1]["tenant_id"], page[-1]["device_id"]
         return devices
 
-    rows = terminal.in_transaction(terminal.environment(stack), all_pages)
+    rows = terminal.in_transaction(all_pages)
     filtered = tenant or barn or state
     empty = "no device is like that" if filtered else "`farmiq device add` registers one"
-    terminal.print_list(rows, _cells, as_json=as_json, empty=empty)
+    terminal.print_list(rows, _cells, empty=empty)
     unwell = {"late", "offline", "error"}
-    raise typer.Exit(3 if any(row["state"] in unwell for row in rows) else 0)
+    return 3 if any(row["state"] in unwell for row in rows) else 0
 
 
 @app.command("show")
-def show(
-    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
-) -> None:
+def show(tenant: Tenant, device: DeviceId) -> None:
     """Show one device: where it stands, how it is since when, its last commands."""
     from farmiq.edge.devices import store
 
@@ -132,70 +114,50 @@ def show(
         commands = await store.commands_of(tx, (tenant, device), limit=10)
         return details and {**details, "commands": commands}
 
-    details = terminal.in_transaction(terminal.environment(stack), look)
+    details = terminal.in_transaction(look)
     if details is None:
         terminal.fail(f"no device {device!r} of tenant {tenant!r} is known")
-    if as_json:
-        terminal.print_json(details)
-        return
-    terminal.print_fields({**details, "commands": None})
-    for row in details["commands"]:
-        typer.echo(f"command            {row['command_id']}  {row['name']}  {row['state']}")
+    commands = (
+        f"command            {row['command_id']}  {row['name']}  {row['state']}"
+        for row in details["commands"]
+    )
+    terminal.print_result(details, *terminal.fields({**details, "commands": None}), *commands)
 
 
 @app.command("revoke")
-def revoke(
-    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
-) -> None:
+def revoke(tenant: Tenant, device: DeviceId) -> None:
     """Cut a device off: its connection ends within seconds, messages and uploads are refused."""
     from farmiq.edge.devices import registration
 
-    try:
-        terminal.in_transaction(
-            terminal.environment(stack),
-            lambda tx: registration.revoke(tx, (tenant, device), actor=terminal.actor()),
-        )
-    except registration.UnknownDeviceError as error:
-        terminal.fail(str(error))
+    terminal.in_transaction(
+        lambda tx: registration.revoke(tx, (tenant, device), actor=terminal.actor())
+    )
     terminal.print_result(
-        {"revoked": {"tenant_id": tenant, "device_id": device}},
-        f"revoked {tenant}/{device}",
-        as_json=as_json,
+        {"revoked": {"tenant_id": tenant, "device_id": device}}, f"revoked {tenant}/{device}"
     )
 
 
 @app.command("rotate")
-def rotate(
-    tenant: Tenant, device: DeviceId, *, stack: StackName = None, as_json: AsJson = False
-) -> None:
+def rotate(tenant: Tenant, device: DeviceId) -> None:
     """Give a device a new secret and token and print them; the old end, with its connection."""
     from farmiq.edge.devices import registration
 
-    environment = terminal.environment(stack)
-    try:
-        made = terminal.in_transaction(
-            environment,
-            lambda tx: registration.rotate(tx, (tenant, device), actor=terminal.actor()),
-        )
-    except registration.UnknownDeviceError as error:
-        terminal.fail(str(error))
-    _print_credentials(environment, made, as_json=as_json)
+    made = terminal.in_transaction(
+        lambda tx: registration.rotate(tx, (tenant, device), actor=terminal.actor())
+    )
+    _print_credentials(made)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="CSV, UTF-8, with a header; - reads standard input.")
-    ],
+    file: rosters.File,
     *,
     out: Annotated[
         Path | None,
         typer.Option(help="Where the logins go (JSON, 0600); default: standard output."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong.")] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+    dry_run: rosters.DryRun = False,
+) -> int:
     """Register all devices of a list, or none of them.
 
     Columns: tenant_id, farm_id, barn_id, device_id (needed); station_id, kind, firmware, place,
@@ -205,41 +167,23 @@ def import_(
     from farmiq.edge.devices.device import parse_csv
     from farmiq.roster import Problem, RosterError
 
-    environment = terminal.environment(stack)
-
-    async def work(tx: "db.Connection") -> "list[Credentials]":
+    async def work(tx: "db.Connection", text: str) -> "list[Credentials]":
         rows = parse_csv(text)
         if taken := await registration.find_registered(tx, rows):
             raise RosterError([Problem(*each) for each in taken])
         if dry_run:
             return []
-        made = await registration.add_all(
+        return await registration.add_all(
             tx, [device for _, device in rows], actor=terminal.actor()
         )
-        if out is not None:
-            # Before the commit: a secret that nobody could write down would be lost.
-            rosters.write_private(out, _logins(made))
-        return made
 
-    rosters.check_is_new(out)
     try:
-        text = rosters.text(file)
-        made = terminal.in_transaction(environment, work)
-    except RosterError as unusable:
-        rosters.print_problems(unusable.problems, as_json=as_json)
-        raise typer.Exit(1) from None
+        return rosters.register(
+            file, work, out=out, dry_run=dry_run, database=terminal.EDGE,
+            logins=_logins, what="devices",
+        )  # fmt: skip
     except registration.DeviceExistsError as error:
         terminal.fail(f"somebody was quicker: {error}; nothing was registered")
-    if dry_run:
-        terminal.print_json({"problems": []}) if as_json else typer.echo("nothing is wrong")
-        return
-    if out is None:
-        typer.echo(_logins(made), nl=False)
-        return
-    done = {"registered": len(made), "file": str(out)}
-    terminal.print_json(done) if as_json else typer.echo(
-        f"registered {len(made)} devices; their logins are in {out}, and nowhere else"
-    )
 
 
 @app.command("command")
@@ -253,52 +197,42 @@ def command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Until the device answers, or its time is over.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Tell a device to do something.
 
     queued: written down. sent: the broker has it. delivered, applied, failed: the device said so.
     expired: it said nothing in time. With --wait, exit code 1 if it failed, 3 if it expired.
     """
     from farmiq.edge.devices import registration, store
-    from farmiq.edge.devices.device import InvalidDeviceError
 
-    environment = terminal.environment(stack)
     try:
         arguments = json.loads(args)
     except ValueError:
         terminal.fail("--args is not JSON", code=2)
     if not isinstance(arguments, dict):
         terminal.fail("--args is not a JSON object", code=2)
-    try:
-        command_id = terminal.in_transaction(
-            environment,
-            lambda tx: registration.command(
-                tx, (tenant, device), name=name, args=arguments, ttl_s=ttl, actor=terminal.actor()
-            ),
+    command_id = terminal.in_transaction(
+        lambda tx: registration.command(
+            tx, (tenant, device), name=name, args=arguments, ttl_s=ttl, actor=terminal.actor()
         )
-    except InvalidDeviceError as error:
-        terminal.fail(_lines(error.reasons), code=2)
-    except registration.UnknownDeviceError as error:
-        terminal.fail(str(error))
+    )
 
     async def look(tx: "db.Connection") -> dict[str, Any]:
-        return await store.command(tx, command_id) or {"state": "expired", "message": "forgotten"}
+        while True:
+            row = await store.command(tx, command_id)
+            row = row or {"state": "expired", "message": "forgotten"}
+            if not wait or row["state"] in ENDED:
+                return row
+            await tx.commit()
+            await asyncio.sleep(LOOK_AGAIN_S)
 
-    row = terminal.in_transaction(environment, look)
-    while wait and row["state"] not in ENDED:
-        time.sleep(LOOK_AGAIN_S)
-        row = terminal.in_transaction(environment, look)
-    if as_json:
-        terminal.print_json(row)
-    else:
-        message = f": {row['message']}" if row["message"] else ""
-        typer.echo(f"{command_id}  {row['state']}{message}")
-    raise typer.Exit({"failed": 1, "expired": 3}.get(row["state"], 0))
+    row = terminal.in_transaction(look)
+    message = f": {row['message']}" if row["message"] else ""
+    terminal.print_result(row, f"{command_id}  {row['state']}{message}")
+    return {"failed": 1, "expired": 3}.get(row["state"], 0)
 
 
-@app.command("permissions")
+@app.command("permissions", shared=terminal.STACK)
 def permissions(
     *,
     broker: Annotated[str, typer.Option(help="nats or mosquitto.")] = "nats",
@@ -308,7 +242,6 @@ def permissions(
     own: Annotated[
         str, typer.Option(help="NATS: names in own-users.conf of users who are no devices.")
     ] = "GATEWAY",
-    stack: StackName = None,
 ) -> None:
     """Print what every device may do, as a broker's own file; secrets appear as hashes."""
     from farmiq.edge.devices import permissions as made
@@ -316,7 +249,7 @@ def permissions(
 
     if broker not in ("nats", "mosquitto"):
         terminal.fail(f"{broker!r} is no broker we know; choose nats or mosquitto", code=2)
-    logins = terminal.in_transaction(terminal.environment(stack), store.logins)
+    logins = terminal.in_transaction(store.logins)
     if broker == "nats":
         text = made.nats_users(logins, own=own.split(","))
     elif passwords:
@@ -326,14 +259,13 @@ def permissions(
     typer.echo(text, nl=False)
 
 
-@app.command("callout")
+@app.command("callout", shared=terminal.JSON)
 def callout(
     key_file: Annotated[Path, typer.Argument(help="Where the key is, or is to be (0600).")],
     *,
     own: Annotated[
         str, typer.Option(help="Users of the broker who are not asked for, commas between.")
     ] = "gateway,keeper",
-    as_json: AsJson = False,
 ) -> None:
     """Make the key by which we answer a NATS broker who may connect; print what it has to know.
 
@@ -351,42 +283,31 @@ def callout(
     terminal.print_result(
         {"issuer": key.public, "account": "SYS", "auth_users": people},
         f"auth_callout {{ issuer: {key.public}, account: SYS, auth_users: {json.dumps(people)} }}",
-        as_json=as_json,
     )
 
 
-def _print_credentials(
-    environment: Mapping[str, str], made: "Credentials", *, as_json: bool
-) -> None:
+def _print_credentials(made: "Credentials") -> None:
     from farmiq.edge.devices import registration
     from farmiq.plumbing.messaging import mqtt_address
 
-    broker_url = _broker_url(environment)
+    environment = terminal.environment()
+    # Where devices reach the broker, as far as this machine knows.
+    names = ("FARMIQ_DEVICES_MQTT_URL", "FARMIQ_EDGE_MQTT_URL")
+    broker_url = next((environment[name] for name in names if environment.get(name)), None)
+    broker_url = broker_url or "mqtt://broker"
     url = mqtt_address.login_url(made.device.broker_user, made.password, url=broker_url)
     shown = {**made.as_json(), "url": url}
-    if as_json:
-        terminal.print_json(shown)
-        return
-    for name in ("user", "password", "token", "url"):
-        typer.echo(f"{name:<10} {shown[name]}")
-    for name in ("publish", "subscribe"):
-        typer.echo("\n".join(f"{name:<10} {topic}" for topic in shown[name]))
     host, port = mqtt_address.address(broker_url)
-    typer.echo(f"\ntry it:\n{registration.publish_line(made, host=host, port=port)}")
+    terminal.print_result(
+        shown,
+        *(f"{name:<10} {shown[name]}" for name in ("user", "password", "token", "url")),
+        *(f"{name:<10} {topic}" for name in ("publish", "subscribe") for topic in shown[name]),
+        f"\ntry it:\n{registration.publish_line(made, host=host, port=port)}",
+    )
 
 
-def _broker_url(environment: Mapping[str, str]) -> str:
-    """Where devices reach the broker, as far as this machine knows."""
-    names = ("FARMIQ_DEVICES_MQTT_URL", "FARMIQ_EDGE_MQTT_URL")
-    return next((environment[name] for name in names if environment.get(name)), "mqtt://broker")
-
-
-def _logins(made: "list[Credentials]") -> str:
+def _logins(made: "Sequence[Credentials]") -> str:
     return json.dumps({"devices": [credentials.as_json() for credentials in made]}, indent=2) + "\n"
-
-
-def _lines(reasons: list[tuple[str, str]]) -> str:
-    return "\n".join(f"{field} {why}" for field, why in reasons)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -5,28 +5,26 @@ import getpass
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.deadletters import Options, add, require_filter
+from farmiq.cli.deadletters import require_filter
+from farmiq.cli.terminal import Options
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
     from farmiq.cloud.deadletter.rules import BusFilter
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Events that a service of the cloud did not take after five attempts, and events that no "
-        "queue wanted. Mend the cause, then redrive; what can never be mended, discard.\n\n"
-        "Needs FARMIQ_AMQP_URL and, to move letters, FARMIQ_CLOUD_DB_URL for the audit; or a "
-        "running demo."
-    ),
+app = terminal.Group(
+    "Events that a service of the cloud did not take after five attempts, and events that no "
+    "queue wanted. Mend the cause, then redrive; what can never be mended, discard.\n\n"
+    "Needs FARMIQ_AMQP_URL and, to move letters, FARMIQ_CLOUD_DB_URL for the audit; or a "
+    "running demo."
 )
 Queue = Annotated[
     str | None,
@@ -64,21 +62,23 @@ def _move_options(rate_per_s: float) -> Options:
     }
 
 
-def ls(*, stack: str | None, as_json: bool, **given: Any) -> None:
+@app.command("ls", options=WHOSE)
+def ls(**given: Any) -> int:
     """Count the dead letters by queue and reason. Exit code 3: there are some."""
     from farmiq.cloud.deadletter import handlers
 
     async def count() -> list[dict[str, Any]]:
-        async with _bus(terminal.environment(stack)) as opened:
+        async with _bus() as opened:
             groups = await handlers.groups(opened, _filter(**given))
             return [group.described() for group in groups]
 
     groups = asyncio.run(count())
-    terminal.print_list(groups, _cells, as_json=as_json)
-    raise typer.Exit(3 if groups else 0)
+    terminal.print_list(groups, _cells)
+    return 3 if groups else 0
 
 
-def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: Any) -> None:
+@app.command("show", options={**FILTERS, "limit": (Limit, 10), "body": (Body, False)})
+def show(*, limit: int, body: bool, **given: Any) -> None:
     """Show letters, oldest first: what, from where, why, how often it was tried.
 
     With --json one list of them.
@@ -89,7 +89,7 @@ def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: A
 
     async def look() -> list[dict[str, Any]]:
         letters: list[dict[str, Any]] = []
-        async with _bus(terminal.environment(stack)) as opened:
+        async with _bus() as opened:
             async for letter, raw in handlers.browse(opened, chosen):
                 shown = letter.described()
                 letters.append(shown | ({"body": raw.decode("utf-8", "replace")} if body else {}))
@@ -98,44 +98,37 @@ def show(*, limit: int, body: bool, stack: str | None, as_json: bool, **given: A
         return letters
 
     letters = asyncio.run(look())
-    terminal.print_list(
-        letters[:limit],
+    terminal.print_page(
+        letters,
+        limit,
         lambda letter: ("\n".join(f"{name:<12} {value}" for name, value in letter.items()) + "\n",),
-        as_json=as_json,
-        more=None if len(letters) > limit else 0,
-        hint="--limit shows more",
     )
 
 
-def redrive(**given: Any) -> None:
+@app.command("redrive", options=_move_options(100.0))
+def redrive(**given: Any) -> int:
     """Send letters back to the queues they came from, as if they were new. Safe to repeat.
 
     Say which. Properties that could not be read are left out, and it is said of which letters.
     With --json a line per letter and a summary at the end. Exit code 3: some could not be sent.
     """
-    _move("redrive", **given)
+    return _move("redrive", **given)
 
 
-def discard(**given: Any) -> None:
+@app.command("discard", options=_move_options(1000.0))
+def discard(**given: Any) -> int:
     """Take letters away for good. Say which; their bytes stay in the table of the audit.
 
     With --json a line per letter and a summary at the end.
     """
-    _move("discard", **given)
-
-
-add(app, "ls", ls, WHOSE)
-add(app, "show", show, {**FILTERS, "limit": (Limit, 10), "body": (Body, False)})
-add(app, "redrive", redrive, _move_options(100.0))
-add(app, "discard", discard, _move_options(1000.0))
+    return _move("discard", **given)
 
 
 def _filter(*, event_ids: list[str] | None = None, **given: Any) -> "BusFilter":
     from farmiq.cloud.deadletter.rules import QUEUES, BusFilter
 
     queue = given["queue"]
-    if queue is not None and queue not in QUEUES:
-        terminal.fail(f"{queue!r} holds no dead letters; choose one of {', '.join(QUEUES)}", code=2)
+    terminal.check_known(queue, QUEUES, f"{queue!r} holds no dead letters; choose one of")
     return BusFilter(**given, event_ids=frozenset(event_ids or ()))
 
 
@@ -146,10 +139,8 @@ def _move(
     limit: int,
     rate_per_s: float,
     dry_run: bool,
-    stack: str | None,
-    as_json: bool,
     **given: Any,
-) -> None:
+) -> int:
     from farmiq import config, crash
     from farmiq.cloud.deadletter import handlers
     from farmiq.plumbing import db
@@ -163,24 +154,27 @@ def _move(
     order = handlers.Order(
         action, _filter(**given), actor, limit, rate_per_s=rate_per_s, dry_run=dry_run
     )
-    environment = terminal.environment(stack)
-    url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
+    url = terminal.needed(terminal.CLOUD)
     crash.arm(config.crash_at())
     counts: Counter[str] = Counter()
 
     async def work() -> None:
-        async with _bus(environment) as opened, db.pool(url, name="farmiq-dlq", min_size=0) as pool:
+        async with _bus() as opened, db.pool(url, name="farmiq-dlq", min_size=0) as pool:
             async for outcome in handlers.move(opened, pool, order):
                 counts[outcome.done] += 1
-                if as_json:
+                if terminal.wants_json():
                     typer.echo(json.dumps(outcome.described()))
                 elif note := outcome.why or outcome.note:
                     typer.echo(f"{outcome.done}  {outcome.letter.event_id}  {note}")
 
     asyncio.run(work())
     summary = ", ".join(f"{done} {count}" for done, count in sorted(counts.items()))
-    typer.echo(json.dumps({"summary": counts}) if as_json else summary or "no letter is meant")
-    raise typer.Exit(3 if counts["failed"] else 0)
+    typer.echo(
+        json.dumps({"summary": counts})
+        if terminal.wants_json()
+        else summary or "no letter is meant"
+    )
+    return 3 if counts["failed"] else 0
 
 
 def _cells(group: dict[str, Any]) -> tuple[str, ...]:
@@ -190,9 +184,9 @@ def _cells(group: dict[str, Any]) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _bus(environment: Mapping[str, str]) -> "AsyncIterator[AbstractConnection]":
+async def _bus() -> "AsyncIterator[AbstractConnection]":
     from farmiq.plumbing.bus import amqp
 
-    url = terminal.needed(environment, "FARMIQ_AMQP_URL")
+    url = terminal.needed("FARMIQ_AMQP_URL")
     async with amqp.connection(url, name="farmiq-dlq") as opened:
         yield opened

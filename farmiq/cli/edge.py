@@ -1,25 +1,22 @@
 """`farmiq edge`: how edges become known to the cloud, and stop being so."""
 
 import getpass
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Edges and the keys by which the cloud knows them.\n\n"
+app = terminal.Group(
+    "Edges and the keys by which the cloud knows them.\n\n"
     "In the cloud (they need FARMIQ_CLOUD_DB_ADMIN_URL): `invite` prints a code that is good once; "
     "`add-tenant` lets a known edge speak for a further tenant; `ls` and `show` say which edges "
     "there are and how they are; `revoke` ends a key within seconds.\n\n"
     "At the edge: `enroll` makes its key and registers it with the code; `rotate` replaces it. The "
     "private key never leaves the edge. docs/operate/enrolment.md tells it from the beginning.",
 )
-T = TypeVar("T")
 
 Cluster = Annotated[str, typer.Argument(help="edge_cluster_id, such as hill-farm-1.")]
 
@@ -36,8 +33,6 @@ def invite(
     hours: Annotated[
         float, typer.Option(min=0.01, max=720, help="How long the code is good.")
     ] = 24,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make a code with which one edge may register its key, once. It is printed this once.
 
@@ -50,21 +45,17 @@ def invite(
 
     for name in (cluster, *tenant):
         terminal.check_id(name)
-    code, until = _in_cloud(
-        stack,
+    code, until = terminal.in_transaction(
         lambda tx: registry.invite(
             tx, cluster, tenant, lasts=timedelta(hours=hours), actor=_actor()
         ),
+        terminal.CLOUD_OWNER,
     )
-    if as_json:
-        terminal.print_json(
-            {"code": code, "edge_cluster_id": cluster, "tenants": tenant, "expires_at": until}
-        )
-        return
-    typer.echo(code)
-    typer.secho(
-        f"good once, until {terminal.local(until)}, for edge {cluster} of {', '.join(tenant)}",
-        err=True,
+    terminal.print_result(
+        {"code": code, "edge_cluster_id": cluster, "tenants": tenant, "expires_at": until}, code
+    )
+    terminal.progress()(
+        f"good once, until {terminal.local(until)}, for edge {cluster} of {', '.join(tenant)}"
     )
 
 
@@ -92,8 +83,6 @@ def enroll(
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Send the code without TLS, beyond this machine.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make this edge's key and register its public part with the cloud.
 
@@ -106,12 +95,7 @@ def enroll(
         terminal.fail(
             f"{cloud} is not https: the code would travel readable (--plain-http)", code=2
         )
-    try:
-        made = enrolment.enroll(
-            cloud.rstrip("/"), code, key_file, tls=_tls(stack), algorithm=algorithm
-        )
-    except enrolment.EnrolmentError as error:
-        terminal.fail(str(error))
+    made = enrolment.enroll(cloud.rstrip("/"), code, key_file, tls=_tls(), algorithm=algorithm)
     settings = {
         "FARMIQ_CLOUD_URL": cloud.rstrip("/"),
         "FARMIQ_EDGE_CLUSTER_ID": made["edge_cluster_id"],
@@ -119,16 +103,13 @@ def enroll(
         "FARMIQ_TOKEN_ISSUER": made["issuer"],
         "FARMIQ_TOKEN_AUDIENCE": made["audience"],
     }
-    if as_json:
-        terminal.print_json({**made, "settings": settings})
-        return
-    typer.secho(
+    terminal.progress()(
         f"enrolled as {made['edge_cluster_id']} for {', '.join(made['tenants'])}, key "
-        f"{made['key_id']}; put this into the edge's settings:",
-        err=True,
+        f"{made['key_id']}; put this into the edge's settings:"
     )
-    for name, value in settings.items():
-        typer.echo(f'{name}="{value}"')
+    terminal.print_result(
+        {**made, "settings": settings}, *(f'{name}="{value}"' for name, value in settings.items())
+    )
 
 
 @app.command()
@@ -137,8 +118,6 @@ def rotate(
     overlap_hours: Annotated[
         float, typer.Option(min=0, max=720, help="How long the old key stays good as well.")
     ] = 24,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Replace this edge's key; services that run find the new one by themselves within minutes.
 
@@ -148,18 +127,14 @@ def rotate(
     from farmiq.config import EdgeSettings
     from farmiq.edge.sync import enrolment
 
-    environment = terminal.environment(stack)
+    environment = terminal.environment()
     for name in ("FARMIQ_CLOUD_URL", "FARMIQ_EDGE_KEY_FILE"):
-        terminal.needed(environment, name)
+        terminal.needed(name, environment)
     settings = EdgeSettings.load_some(environment)
-    try:
-        made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=_tls(stack))
-    except enrolment.EnrolmentError as error:
-        terminal.fail(str(error))
-    if as_json:
-        terminal.print_json(made)
-        return
-    typer.echo(f"new key {made['key_id']}; the old one is good until {made['old_key_until']}")
+    made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=_tls())
+    terminal.print_result(
+        made, f"new key {made['key_id']}; the old one is good until {made['old_key_until']}"
+    )
 
 
 @app.command("add-tenant")
@@ -170,8 +145,6 @@ def add_tenant(
         list[str], typer.Option("--tenant", help="Further tenant that it speaks for; repeatable.")
     ],
     key: Annotated[str | None, typer.Option(help="Only this key, as `show` names it.")] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Let an edge that is known speak for a further tenant, with the key that it has.
 
@@ -182,19 +155,14 @@ def add_tenant(
 
     for name in (cluster, *tenant):
         terminal.check_id(name)
-    added = _in_cloud(
-        stack,
+    added = terminal.in_transaction(
         lambda tx: registry.add_tenants(tx, cluster, tenant, key_id=key, actor=_actor()),
+        terminal.CLOUD_OWNER,
     )
-    if as_json:
-        terminal.print_json(
-            {"added": [{"key_id": key_id, "tenant_id": tenant_id} for key_id, tenant_id in added]}
-        )
-        return
-    for key_id, tenant_id in added:
-        typer.echo(f"key {key_id} of {cluster} speaks for {tenant_id} now")
-    if not added:
-        typer.echo(f"{cluster} speaks for {', '.join(tenant)} already")
+    lines = [f"key {key_id} of {cluster} speaks for {tenant_id} now" for key_id, tenant_id in added]
+    terminal.print_result(
+        {"added": _keys(added)}, *(lines or [f"{cluster} speaks for {', '.join(tenant)} already"])
+    )
 
 
 @app.command()
@@ -203,8 +171,6 @@ def revoke(
     *,
     tenant: Annotated[str | None, typer.Option(help="Only for this tenant.")] = None,
     key: Annotated[str | None, typer.Option(help="Only this key, as `show` names it.")] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """End an edge's keys and its open invitations; tokens are refused within seconds.
 
@@ -213,36 +179,32 @@ def revoke(
     """
     from farmiq.cloud.edges import registry
 
-    ended = _in_cloud(
-        stack,
+    ended = terminal.in_transaction(
         lambda tx: registry.revoke(tx, cluster, tenant_id=tenant, key_id=key, actor=_actor()),
+        terminal.CLOUD_OWNER,
     )
-    if as_json:
-        terminal.print_json(
-            {"revoked": [{"key_id": key_id, "tenant_id": tenant_id} for key_id, tenant_id in ended]}
-        )
-    for key_id, tenant_id in [] if as_json else ended:
-        typer.echo(f"revoked {key_id} for {tenant_id}")
+    lines = (f"revoked {key_id} for {tenant_id}" for key_id, tenant_id in ended)
+    terminal.print_result({"revoked": _keys(ended)}, *lines)
     if not ended:
         terminal.fail(f"no good key of {cluster!r} fits; `farmiq edge show {cluster}` shows them")
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> int:
     """List the edges by tenant: keys, when they were last heard, what waits there.
 
     Exit code 3: one that has a good key is silent.
     """
     from farmiq.cloud.edges import registry
 
-    edges = _in_cloud(stack, registry.list_edges)
+    edges = terminal.in_transaction(registry.list_edges, terminal.CLOUD_OWNER)
     empty = "`farmiq edge invite` makes a code for an edge"
-    terminal.print_list(edges, _cells, as_json=as_json, empty=empty)
-    raise typer.Exit(3 if any(edge["state"] == "silent" and _good(edge) for edge in edges) else 0)
+    terminal.print_list(edges, _cells, empty=empty)
+    return 3 if any(edge["state"] == "silent" and _good(edge) for edge in edges) else 0
 
 
 @app.command()
-def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def show(cluster: Cluster) -> None:
     """Show one edge: its keys, what it last said of itself, and what was done to it."""
     from farmiq.cloud.edges import registry
 
@@ -252,25 +214,23 @@ def show(cluster: Cluster, *, stack: StackName = None, as_json: AsJson = False) 
             await registry.actions(tx, cluster),
         )
 
-    edges, done = _in_cloud(stack, look)
+    edges, done = terminal.in_transaction(look, terminal.CLOUD_OWNER)
     if not edges and not done:
         terminal.fail(f"there is no edge {cluster!r}; `farmiq edge ls` lists them")
-    if as_json:
-        terminal.print_json({"edge_cluster_id": cluster, "tenants": edges, "actions": done})
-        return
+    lines: list[str] = []
     for edge in edges:
-        typer.echo("  ".join(_cells(edge)).rstrip())
+        lines.append("  ".join(_cells(edge)).rstrip())
         for key in edge["keys"]:
             state = "good" if key["good"] else "revoked" if key["revoked_at"] else "over"
-            typer.echo(
-                f"  key {key['key_id']}  {state}  since {terminal.local(key['enrolled_at'])}"
-            )
-        terminal.print_fields(edge["heartbeat"] or {}, indent="  ")
-    for entry in done:
-        typer.echo(
-            f"{terminal.local(entry['at'])}  {entry['action']:<7} {entry['tenant_id']}  "
-            f"by {entry['actor']}  {entry['key_id'] or ''}"
-        )
+            since = terminal.local(key["enrolled_at"])
+            lines.append(f"  key {key['key_id']}  {state}  since {since}")
+        lines += terminal.fields(edge["heartbeat"] or {}, indent="  ")
+    lines += [
+        f"{terminal.local(entry['at'])}  {entry['action']:<7} {entry['tenant_id']}  "
+        f"by {entry['actor']}  {entry['key_id'] or ''}"
+        for entry in done
+    ]
+    terminal.print_result({"edge_cluster_id": cluster, "tenants": edges, "actions": done}, *lines)
 
 
 def _cells(edge: dict[str, Any]) -> tuple[str, ...]:
@@ -301,27 +261,11 @@ def _is_safe(url: str) -> bool:
     return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _tls(stack: str | None) -> Any:
+def _tls() -> Any:
     from farmiq.config import EdgeSettings
 
-    return EdgeSettings.load_some(terminal.environment(stack)).tls.client()
+    return EdgeSettings.load_some(terminal.environment()).tls.client()
 
 
-def _in_cloud(stack: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
-    """In one transaction, as the owner of the cloud's tables."""
-    import asyncio
-
-    import psycopg
-
-    from farmiq.cloud.edges.registry import NotAllowedError
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
-
-    async def connected() -> T:
-        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq edge") as tx:
-            return await work(tx)
-
-    try:
-        return asyncio.run(connected())
-    except NotAllowedError as error:
-        terminal.fail(str(error))
+def _keys(rows: Iterable[tuple[Any, str]]) -> list[dict[str, Any]]:
+    return [{"key_id": key_id, "tenant_id": tenant_id} for key_id, tenant_id in rows]

@@ -5,11 +5,9 @@ from typing import Annotated
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Farms of the edge: whose days are whose. They need FARMIQ_EDGE_DB_URL or a running demo.",
+app = terminal.Group(
+    "Farms of the edge: whose days are whose. They need FARMIQ_EDGE_DB_URL or a running demo.",
 )
 Tenant = Annotated[str, typer.Argument(help="tenant_id, as in the devices' topics.")]
 Farm = Annotated[str, typer.Argument(help="farm_id, as in the devices' topics.")]
@@ -21,8 +19,6 @@ def set_(
     farm: Farm,
     *,
     timezone: Annotated[str, typer.Option(help="IANA zone of its days, such as Asia/Bangkok.")],
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Set a farm's time zone; aggregates by day are made again in it, in the background.
 
@@ -30,16 +26,13 @@ def set_(
     """
     import zoneinfo
 
-    import psycopg
-
     from farmiq.plumbing import ids
 
     for name in (tenant, farm):
         terminal.check_id(name)
     if timezone not in zoneinfo.available_timezones():
         terminal.fail(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok", code=2)
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url) as connection:
+    with terminal.connect(terminal.EDGE) as connection:
         changed = connection.execute(
             """
             insert into farms as f (tenant_id, farm_id, timezone) values (%s, %s, %s)
@@ -64,24 +57,17 @@ def set_(
     terminal.print_result(
         {"tenant_id": tenant, "farm_id": farm, "timezone": timezone, "changed": bool(changed)},
         f"{tenant}/{farm}  {timezone}" + ("" if changed else "  (as before)"),
-        as_json=as_json,
     )
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> None:
     """List the farms that have a time zone of their own."""
-    import psycopg
-    from psycopg.rows import dict_row
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url, row_factory=dict_row) as connection:
-        rows = connection.execute(
-            "select tenant_id, farm_id, timezone from farms order by tenant_id, farm_id"
-        ).fetchall()
+    rows = terminal.rows(
+        terminal.EDGE, "select tenant_id, farm_id, timezone from farms order by tenant_id, farm_id"
+    )
     terminal.print_list(
         rows,
         lambda row: (f"{row['tenant_id']}/{row['farm_id']}", row["timezone"]),
-        as_json=as_json,
         empty="every farm's days are in FARMIQ_EDGE_TIMEZONE",
     )

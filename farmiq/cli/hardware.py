@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson
 
 if TYPE_CHECKING:
     from farmiq.config import DeviceSettings
@@ -34,8 +33,7 @@ def scale(
     seconds: Annotated[
         float | None, typer.Option(min=0.1, help="Stop after so long (default: Ctrl-C; JSON: 5).")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show what the scale sends, what we read in it, and when a weight is stable.
 
     Stop the agent first: two programs cannot read one cable. If lines come and none can be read,
@@ -43,7 +41,6 @@ def scale(
     """
     import asyncio
 
-    from farmiq.config import SettingsError
     from farmiq.device.capture import sources
 
     given = {
@@ -52,13 +49,10 @@ def scale(
         "AGENT_SCALE_BAUD": baud,
         "AGENT_SCALE_MODE": mode,
     }
-    try:
-        settings = _settings({name: str(value) for name, value in given.items() if value})
-        there = sources.scale_of(settings)
-    except SettingsError as error:
-        terminal.fail(str(error), code=2)
-    limit_s = 5.0 if as_json and seconds is None else seconds
-    say = _nothing if as_json else typer.echo
+    settings = _settings({name: str(value) for name, value in given.items() if value})
+    there = sources.scale_of(settings)
+    limit_s = 5.0 if terminal.wants_json() and seconds is None else seconds
+    say = _nothing if terminal.wants_json() else typer.echo
     say(f"reading {there.port}; Ctrl-C stops")
     watch = Watch(sources.limits(settings), say=say)
     try:
@@ -66,9 +60,8 @@ def scale(
     except KeyboardInterrupt:
         typer.echo()
     summary = watch.summary(there)
-    terminal.print_result(summary, _summary(summary), as_json=as_json)
-    if not summary["readings"]:
-        raise typer.Exit(3)
+    terminal.print_result(summary, _summary(summary))
+    return 3 if not summary["readings"] else 0
 
 
 def camera(
@@ -78,7 +71,6 @@ def camera(
     ] = None,
     *,
     out: Annotated[Path | None, typer.Option("--out", help="Write the picture here.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Take one picture; say its size and how long it took."""
     import asyncio
@@ -117,7 +109,7 @@ def camera(
         f"{shot.content_type} {shot.width} by {shot.height}, {len(shot.data):,} bytes, "
         f"in {took_s * 1000:.0f} ms" + (f"; written to {out}" if out else "")
     )
-    terminal.print_result(result, line, as_json=as_json)
+    terminal.print_result(result, line)
 
 
 @dataclass

@@ -5,12 +5,11 @@ from typing import Annotated
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Keys of the edge's HTTP API. They need FARMIQ_EDGE_DB_ADMIN_URL or a running demo.",
+app = terminal.Group(
+    "Keys of the edge's HTTP API. They need FARMIQ_EDGE_DB_ADMIN_URL or a running demo.",
 )
+OWNER = "FARMIQ_EDGE_DB_ADMIN_URL"
 Name = Annotated[str, typer.Argument(help="Whose key it is, such as feed-office.")]
 
 
@@ -28,8 +27,6 @@ def add(
         list[str] | None,
         typer.Option("--area", help="Part of the API that it is for, such as feed; repeatable."),
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, this once: only its hash is kept.
 
@@ -41,14 +38,13 @@ def add(
     from farmiq.edge import access
     from farmiq.plumbing import ids
 
-    if role not in access.ROLES:
-        terminal.fail(f"{role!r} is no role; choose {', '.join(access.ROLES)}", code=2)
+    terminal.check_known(role, access.ROLES, f"{role!r} is no role; choose")
     if odd := sorted(set(area or ()) - set(access.AREAS)):
         terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(access.AREAS)}", code=2)
     if tenant is not None:
         terminal.check_id(tenant)
     key = access.new_key()
-    with psycopg.connect(_admin_url(stack)) as connection:
+    with terminal.connect(OWNER) as connection:
         try:
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
@@ -57,25 +53,17 @@ def add(
             )
         except psycopg.errors.UniqueViolation:
             terminal.fail(f"there is a key {name!r} already; revoke it or choose another name")
-    if as_json:
-        terminal.print_json(
-            {"name": name, "role": role, "key": key, "tenant_id": tenant, "areas": area or None}
-        )
-    else:
-        typer.echo(key)
+    made = {"name": name, "role": role, "key": key, "tenant_id": tenant, "areas": area or None}
+    terminal.print_result(made, key)
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> None:
     """List the keys: whose, what for, since when. The keys themselves are not kept."""
-    import psycopg
-    from psycopg.rows import dict_row
-
-    with psycopg.connect(_admin_url(stack), row_factory=dict_row) as connection:
-        rows = connection.execute(
-            "select name, role, tenant_id, areas, created_at, revoked_at "
-            "from api_keys order by name"
-        ).fetchall()
+    rows = terminal.rows(
+        OWNER,
+        "select name, role, tenant_id, areas, created_at, revoked_at from api_keys order by name",
+    )
     terminal.print_list(
         rows,
         lambda row: (
@@ -85,23 +73,16 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
             f"{row['tenant_id'] or 'all tenants'}, {', '.join(row['areas'] or ['all areas'])}",
             f"revoked {terminal.local(row['revoked_at'])}" if row["revoked_at"] else "",
         ),
-        as_json=as_json,
     )
 
 
 @app.command("revoke")
-def revoke(name: Name, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def revoke(name: Name) -> None:
     """End a key; the next request with it is refused."""
-    import psycopg
-
-    with psycopg.connect(_admin_url(stack)) as connection:
+    with terminal.connect(OWNER) as connection:
         row = connection.execute(
             "update api_keys set revoked_at = now() where name = %s and revoked_at is null", (name,)
         ).rowcount
     if not row:
         terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
-    terminal.print_result({"revoked": {"name": name}}, f"revoked {name}", as_json=as_json)
-
-
-def _admin_url(stack: str | None) -> str:
-    return terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_ADMIN_URL")
+    terminal.print_result({"revoked": {"name": name}}, f"revoked {name}")

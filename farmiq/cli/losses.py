@@ -5,15 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "The loss ledger of this edge: what a device dropped because its buffer was full, and what "
-        "was discarded here. Anything missing that is not on it is a fault. They need "
-        "FARMIQ_EDGE_DB_URL or a running demo."
-    ),
+app = terminal.Group(
+    "The loss ledger of this edge: what a device dropped because its buffer was full, and what "
+    "was discarded here. Anything missing that is not on it is a fault. They need "
+    "FARMIQ_EDGE_DB_URL or a running demo."
 )
 
 
@@ -23,9 +19,7 @@ def ls(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="Only this device's.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 50,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """List what was dropped, newest first, and how much in all. Exit code 3: there is something."""
     from farmiq.edge import losses
 
@@ -37,19 +31,16 @@ def ls(
             await losses.totals(tx, tenant_id=tenant, device_id=device),
         )
 
-    entries, totals = terminal.in_transaction(terminal.environment(stack), look)
-    rows = entries[:limit]
-    terminal.print_list(
-        rows,
+    entries, totals = terminal.in_transaction(look)
+    rows = terminal.print_page(
+        entries,
+        limit,
         _cells,
-        as_json=as_json,
-        document={"losses": rows, "totals": totals},
-        more=None if len(entries) > limit else 0,
-        hint="--limit shows more",
+        document={"losses": entries[:limit], "totals": totals},
     )
-    for total in () if as_json else totals:
+    for total in () if terminal.wants_json() else totals:
         typer.echo(f"in all {total['count']:,} {total['class']} of {total['tenant_id']}")
-    raise typer.Exit(3 if rows else 0)
+    return 3 if rows else 0
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`farmiq media`: images at the edge."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
@@ -9,7 +9,6 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.plumbing import db
@@ -17,13 +16,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Images of the edge: asked for, uploaded, taken to the cloud.\n\n"
-        "Needs FARMIQ_EDGE_DB_URL, and FARMIQ_EDGE_S3_URL for what looks into the bucket, or a "
-        "running demo. More in docs/operate/media.md."
-    ),
+app = terminal.Group(
+    "Images of the edge: asked for, uploaded, taken to the cloud.\n\n"
+    "Needs FARMIQ_EDGE_DB_URL, and FARMIQ_EDGE_S3_URL for what looks into the bucket, or a "
+    "running demo. More in docs/operate/media.md."
 )
 MediaId = Annotated[str, typer.Argument(help="media_id, as `farmiq media ls` shows it.")]
 
@@ -36,15 +32,12 @@ def ls(
     session: Annotated[str | None, typer.Option(help="Of this weigh session only.")] = None,
     status: Annotated[str | None, typer.Option(help="presigned, stored or missing only.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """List images, newest capture first. Exit code 3: one of them is missing."""
     from farmiq.edge.media import store
     from farmiq.edge.media.api import STATES, ImageFilter
 
-    if status is not None and status not in STATES:
-        terminal.fail(f"no image is ever {status!r}: choose {', '.join(STATES)}", code=2)
+    terminal.check_known(status, STATES, f"no image is ever {status!r}: choose")
     query = ImageFilter.model_construct(
         tenant=tenant,
         device=device,
@@ -52,17 +45,13 @@ def ls(
         status=status,
         limit=limit,
     )
-    images = terminal.in_transaction(
-        terminal.environment(stack), lambda tx: store.page(tx, query.page())
-    )
-    rows = images[:limit]
-    more = None if len(images) > limit else 0
-    terminal.print_list(rows, _cells, as_json=as_json, more=more, hint="--limit shows more")
-    raise typer.Exit(3 if any(row["upload_status"] == "missing" for row in rows) else 0)
+    images = terminal.in_transaction(lambda tx: store.page(tx, query.page()))
+    rows = terminal.print_page(images, limit, _cells)
+    return 3 if any(row["upload_status"] == "missing" for row in rows) else 0
 
 
 @app.command("show")
-def show(media_id: MediaId, *, stack: StackName = None, as_json: AsJson = False) -> None:
+def show(media_id: MediaId) -> int:
     """Show all that is known of one image. Exit code 3: it is not in the store."""
     from psycopg.rows import dict_row
 
@@ -73,18 +62,15 @@ def show(media_id: MediaId, *, stack: StackName = None, as_json: AsJson = False)
             await cursor.execute("select * from media_objects where id = %s", (wanted,))
             return await cursor.fetchone()
 
-    row = terminal.in_transaction(terminal.environment(stack), look)
+    row = terminal.in_transaction(look)
     if row is None:
         terminal.fail(f"no image {media_id} is known")
-    if as_json:
-        terminal.print_json(row)
-    else:
-        terminal.print_fields(row)
-    raise typer.Exit(0 if row["upload_status"] == "stored" else 3)
+    terminal.print_result(row, *terminal.fields(row))
+    return 0 if row["upload_status"] == "stored" else 3
 
 
 @app.command("status")
-def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def status() -> int:
     """How far images are: stored, missing, waiting for the cloud.
 
     Exit code 3: some are missing, or the cloud refuses some.
@@ -93,10 +79,10 @@ def status(*, stack: StackName = None, as_json: AsJson = False) -> None:
 
     from farmiq.edge.media import store
 
-    tenants = terminal.in_transaction(terminal.environment(stack), store.progress)
+    tenants = terminal.in_transaction(store.progress)
     document = [asdict(tenant) for tenant in tenants]
-    terminal.print_list(tenants, _progress, as_json=as_json, document=document)
-    raise typer.Exit(3 if any(tenant.missing or tenant.failing for tenant in tenants) else 0)
+    terminal.print_list(tenants, _progress, document=document)
+    return 3 if any(tenant.missing or tenant.failing for tenant in tenants) else 0
 
 
 @app.command("verify")
@@ -105,9 +91,7 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every byte and compare sha256; takes long.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Compare rows with objects and objects with rows; changes nothing. Exit code 3: they differ.
 
     gone: a stored image without its object. damaged: another size, or with --deep other bytes.
@@ -115,24 +99,15 @@ def verify(
     """
     from farmiq.edge.media import jobs
 
-    report = _with_store(
-        terminal.environment(stack), lambda pool, bucket: jobs.verify(pool, bucket, deep=deep)
+    report = _with_store(lambda pool, bucket: jobs.verify(pool, bucket, deep=deep))
+    differing = {"gone": report.gone, "damaged": report.damaged, "unknown": report.unknown}
+    outcome = "all is well" if report.is_clean else "see above"
+    terminal.print_result(
+        {"checked": report.checked, **differing},
+        *(f"{name:<8} {key}" for name, keys in differing.items() for key in keys),
+        f"{report.checked} images looked at; {outcome}",
     )
-    document = {
-        "checked": report.checked,
-        "gone": report.gone,
-        "damaged": report.damaged,
-        "unknown": report.unknown,
-    }
-    if as_json:
-        terminal.print_json(document)
-    else:
-        for name in ("gone", "damaged", "unknown"):
-            for key in document[name]:  # type: ignore[attr-defined] # those are lists
-                typer.echo(f"{name:<8} {key}")
-        outcome = "all is well" if report.is_clean else "see above"
-        typer.echo(f"{report.checked} images looked at; {outcome}")
-    raise typer.Exit(0 if report.is_clean else 3)
+    return 0 if report.is_clean else 3
 
 
 @app.command("export")
@@ -146,8 +121,6 @@ def export(
     bare: Annotated[
         bool, typer.Option("--bare", help="Without EXIF and other metadata, as it is shown.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write an image's bytes to a file, as they were uploaded."""
     from farmiq.edge.media import store
@@ -163,7 +136,7 @@ def export(
         key = image and (image.aside_key if rejected else image.object_key)
         return await bucket.find(key) if key else None
 
-    data = _with_store(terminal.environment(stack), get)
+    data = _with_store(get)
     if data is None:
         terminal.fail(f"there is nothing in the store for image {media_id}")
     if bare:
@@ -173,19 +146,17 @@ def export(
             terminal.fail(f"this is no picture: {error}")
     out.write_bytes(data)
     document = {"media_id": str(wanted), "file": str(out), "size_bytes": len(data)}
-    terminal.print_result(document, f"{len(data)} bytes in {out}", as_json=as_json)
+    terminal.print_result(document, f"{len(data)} bytes in {out}")
 
 
-def _with_store(
-    environment: Mapping[str, str],
-    work: "Callable[[db.Pool, objects.Bucket], Awaitable[T]]",
-) -> T:
+def _with_store(work: "Callable[[db.Pool, objects.Bucket], Awaitable[T]]") -> T:
     from farmiq.config import EdgeSettings
     from farmiq.plumbing import db
     from farmiq.plumbing.storage import objects
 
-    url = terminal.needed(environment, "FARMIQ_EDGE_DB_URL")
-    terminal.needed(environment, "FARMIQ_EDGE_S3_URL")
+    environment = terminal.environment()
+    url = terminal.needed(terminal.EDGE, environment)
+    terminal.needed("FARMIQ_EDGE_S3_URL", environment)
     settings = EdgeSettings.load_some(environment)
     store_url = settings.s3_url.get_secret_value() if settings.s3_url else ""
 
@@ -200,10 +171,7 @@ def _with_store(
 
 
 def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        terminal.fail(f"{text!r} is not a UUID", code=2)
+    return terminal.check_uuid(text, "is not a UUID")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

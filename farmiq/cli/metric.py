@@ -5,11 +5,9 @@ from typing import Annotated
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Metrics of the edge: every reading to the cloud, or aggregates. They need "
+app = terminal.Group(
+    "Metrics of the edge: every reading to the cloud, or aggregates. They need "
     "FARMIQ_EDGE_DB_URL or a running demo.",
 )
 
@@ -24,16 +22,12 @@ def set_(
     window: Annotated[
         str | None, typer.Option(help="With agg: buckets of 1m, 1h or 1d. Default: as it was, 1m.")
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Say how a metric travels to the cloud, from now on. Readings stay at the edge either way.
 
     With agg, a bucket is sent when it is over, and again when late readings change it. The first
     one of a sensor's metric is also sent while it is open, so that the console shows it at once.
     """
-    import psycopg
-
     from farmiq.plumbing import ids
 
     terminal.check_id(metric)
@@ -41,8 +35,7 @@ def set_(
         terminal.fail(f"{sync!r} is neither raw nor agg", code=2)
     if window not in (None, "1m", "1h", "1d"):
         terminal.fail(f"{window!r} is none of 1m, 1h, 1d", code=2)
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url) as connection:
+    with terminal.connect(terminal.EDGE) as connection:
         connection.execute(
             """
             insert into metric_settings as m (metric_type, sync, agg_window)
@@ -57,22 +50,16 @@ def set_(
             "values (%s, fn_now(), 'cli', 'metric.set', %s, jsonb_build_object('sync', %s::text))",
             (ids.new(), metric, sync),
         )
-    terminal.print_result(
-        {"metric_type": metric, "sync": sync}, f"{metric}  {sync}", as_json=as_json
-    )
+    terminal.print_result({"metric_type": metric, "sync": sync}, f"{metric}  {sync}")
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> None:
     """List the metrics that were set; all others are raw."""
-    import psycopg
-    from psycopg.rows import dict_row
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
-    with psycopg.connect(url, row_factory=dict_row) as connection:
-        rows = connection.execute(
-            "select metric_type, sync, agg_window from metric_settings order by metric_type"
-        ).fetchall()
+    rows = terminal.rows(
+        terminal.EDGE,
+        "select metric_type, sync, agg_window from metric_settings order by metric_type",
+    )
     terminal.print_list(
         rows,
         lambda row: (
@@ -80,6 +67,5 @@ def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
             row["sync"],
             row["agg_window"] if row["sync"] == "agg" else "",
         ),
-        as_json=as_json,
         empty="every metric is sent raw",
     )

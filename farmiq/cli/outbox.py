@@ -8,12 +8,11 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.deadletters import Options, add, require_filter
-from farmiq.cli.terminal import AsJson, StackName
+from farmiq.cli.deadletters import require_filter
+from farmiq.cli.terminal import Options
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Events on their way to the cloud. These need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
+app = terminal.Group(
+    "Events on their way to the cloud. These need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
     "pending → claimed → sending → acked is the way of an event; what the cloud refused, or what "
     "failed ten times on its own, is in dlq until you redrive or discard it. "
     "docs/operate/outbox.md draws it.",
@@ -44,7 +43,7 @@ MOVE: Options = {"everything": (All, False), "limit": (Limit, 1000), "dry_run": 
 
 
 @app.command()
-def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def stats() -> int:
     """How delivery goes, per tenant. Exit code 3: something is set aside or a tenant pauses."""
     from dataclasses import asdict
 
@@ -53,21 +52,13 @@ def stats(*, stack: StackName = None, as_json: AsJson = False) -> None:
     async def look(tx: Any) -> tuple[list[handlers.TenantStatus], int]:
         return await handlers.status(tx), await handlers.delivered(tx)
 
-    tenants, delivered = terminal.in_transaction(terminal.environment(stack), look)
-    if as_json:
-        terminal.print_json(
-            {"delivered_and_kept": delivered, "tenants": [asdict(tenant) for tenant in tenants]}
-        )
-    else:
-        typer.echo(f"{delivered:,} delivered events are still kept")
-    for tenant in [] if as_json else tenants:
-        typer.echo(
-            f"{tenant.tenant_id:<24} waiting {tenant.waiting:,} (oldest {tenant.oldest_s:,.0f} s)  "
-            f"dlq {tenant.dlq:,}  discarded {tenant.failed:,}{_trouble(tenant)}"
-        )
-    raise typer.Exit(
-        3 if any(tenant.dlq or tenant.consecutive_failures for tenant in tenants) else 0
+    tenants, delivered = terminal.in_transaction(look)
+    terminal.print_result(
+        {"delivered_and_kept": delivered, "tenants": [asdict(tenant) for tenant in tenants]},
+        f"{delivered:,} delivered events are still kept",
+        *map(_status, tenants),
     )
+    return 3 if any(tenant.dlq or tenant.consecutive_failures for tenant in tenants) else 0
 
 
 @app.command("ls")
@@ -85,8 +76,6 @@ def ls(
     code: Code = None,
     after: Annotated[UUID | None, typer.Option(help="Go on behind this id.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """List events, newest first; without --status those that are not delivered."""
     from farmiq.edge.sync import handlers, rules
@@ -108,11 +97,10 @@ def ls(
         rows = await deadletters.ls(tx, handlers.TABLE, chosen, limit=limit)
         return rows, await deadletters.count(tx, handlers.TABLE, chosen)
 
-    rows, total = terminal.in_transaction(terminal.environment(stack), look)
+    rows, total = terminal.in_transaction(look)
     terminal.print_list(
         rows,
         _cells,
-        as_json=as_json,
         more=total - len(rows),
         hint=f"--after {rows[-1]['id']} goes on" if rows else "",
     )
@@ -121,28 +109,22 @@ def ls(
 @app.command()
 def show(
     event_id: Annotated[UUID, typer.Argument(help="As `farmiq outbox ls` shows it.")],
-    *,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show one event with everything known of it, its payload too."""
     from farmiq.edge.sync import handlers
     from farmiq.plumbing import deadletters
 
     row = terminal.in_transaction(
-        terminal.environment(stack),
-        lambda tx: deadletters.show(tx, handlers.TABLE, event_id, payload="payload_json"),
+        lambda tx: deadletters.show(tx, handlers.TABLE, event_id, payload="payload_json")
     )
     if row is None:
         terminal.fail(
             f"the outbox has no event {event_id}; it may be in an archive, see sync_archived"
         )
-    if as_json:
-        terminal.print_json(row)
-        return
-    terminal.print_fields(row)
+    terminal.print_result(row, *terminal.fields(row))
 
 
+@app.command("redrive", options={**ROWS, **WHY, **WHEN, **MOVE})
 def redrive(**given: Any) -> None:
     """Send events of the dlq again, with nothing held against them. It is audited."""
     from farmiq.edge.sync import handlers
@@ -150,6 +132,7 @@ def redrive(**given: Any) -> None:
     _move(handlers.redrive, "redriven", **given)
 
 
+@app.command("unclaim", options={**ROWS, **MOVE})
 def release(**given: Any) -> None:
     """Free events that a forwarder holds although its lease ended; live leases are left alone.
 
@@ -160,16 +143,12 @@ def release(**given: Any) -> None:
     _move(handlers.release, "freed", **given)
 
 
+@app.command("discard", options={**ROWS, **WHY, **WHEN, **MOVE})
 def discard(**given: Any) -> None:
     """Give events of the dlq up for good. They stay readable, then go to an archive file."""
     from farmiq.edge.sync import handlers
 
     _move(handlers.discard, "discarded", **given)
-
-
-add(app, "redrive", redrive, {**ROWS, **WHY, **WHEN, **MOVE})
-add(app, "unclaim", release, {**ROWS, **MOVE})
-add(app, "discard", discard, {**ROWS, **WHY, **WHEN, **MOVE})
 
 
 def _move(
@@ -179,8 +158,6 @@ def _move(
     everything: bool,
     limit: int,
     dry_run: bool,
-    stack: str | None,
-    as_json: bool,
     **given: Any,
 ) -> None:
     chosen = {name: _in_utc(value) for name, value in given.items() if value}
@@ -191,16 +168,13 @@ def _move(
     )
     actor = terminal.actor()
     moved = terminal.in_transaction(
-        terminal.environment(stack),
-        lambda tx: by(tx, chosen, limit=limit, actor=actor, dry_run=dry_run),
+        lambda tx: by(tx, chosen, limit=limit, actor=actor, dry_run=dry_run)
     )
-    if as_json:
-        terminal.print_json({"count": len(moved), "ids": moved, "dry_run": dry_run})
-        return
-    typer.echo(f"{len(moved)} {'would be ' if dry_run else ''}{word}")
-    if dry_run:
-        for event_id in moved:
-            typer.echo(str(event_id))
+    terminal.print_result(
+        {"count": len(moved), "ids": moved, "dry_run": dry_run},
+        f"{len(moved)} {'would be ' if dry_run else ''}{word}",
+        *(map(str, moved) if dry_run else ()),
+    )
 
 
 def _in_utc(value: Any) -> Any:
@@ -220,6 +194,13 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         terminal.local(row["created_at"]),
         f"attempts {row['attempt_count']}",
         row["dlq_reason"] or row["last_error_code"] or "",
+    )
+
+
+def _status(tenant: Any) -> str:
+    return (
+        f"{tenant.tenant_id:<24} waiting {tenant.waiting:,} (oldest {tenant.oldest_s:,.0f} s)  "
+        f"dlq {tenant.dlq:,}  discarded {tenant.failed:,}{_trouble(tenant)}"
     )
 
 

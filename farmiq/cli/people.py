@@ -4,21 +4,19 @@ All of them connect as the owner of the cloud's tables: FARMIQ_CLOUD_DB_ADMIN_UR
 """
 
 import re
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     import psycopg
 
-company = typer.Typer(no_args_is_help=True, help="Companies: each is a tenant of the bus.")
-user = typer.Typer(no_args_is_help=True, help="People who sign in to the console.")
+company = terminal.Group("Companies: each is a tenant of the bus.")
+user = terminal.Group("People who sign in to the console.")
 
 Email = Annotated[str, typer.Argument(help="How the person signs in.")]
 NewPassword = Annotated[
@@ -28,23 +26,22 @@ NewPassword = Annotated[
 
 
 @company.command("ls")
-def company_ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def company_ls() -> None:
     """List the companies. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity import accounts
 
-    with _owner(stack) as connection:
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
         rows = accounts.companies(connection)
     terminal.print_list(
         rows,
         lambda row: (
             row["tenant_id"], row["name"], row["timezone"], _counted(row["people"], "person")
         ),
-        as_json=as_json,
         empty="add a company with `farmiq company add`",
     )  # fmt: skip
 
 
-@company.command("add")
+@company.command("add", value_error=2)
 def company_add(
     tenant: Annotated[
         str | None,
@@ -53,8 +50,6 @@ def company_add(
     *,
     name: Annotated[str, typer.Option(help="What people call it.")],
     timezone: Annotated[str, typer.Option(help="IANA zone of its days.")] = "UTC",
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Add a company, or change its name and time zone. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity.accounts import add_company
@@ -64,22 +59,18 @@ def company_add(
         terminal.fail(
             f"{tenant!r} cannot be a tenant_id: letters, digits and . _ : -, at most 128", code=2
         )
-    with _owner(stack) as connection:
-        try:
-            company_id = add_company(connection, tenant, name=name, timezone=timezone)
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        company_id = add_company(connection, tenant, name=name, timezone=timezone)
     tenant_id = tenant or str(company_id)
     terminal.print_result(
         {"company_id": company_id, "tenant_id": tenant_id, "name": name, "timezone": timezone},
         f"{company_id}  {tenant_id}  {name}",
-        as_json=as_json,
     )
 
 
-@user.command("add")
+@user.command("add", value_error=2)
 def user_add(
-    email: Annotated[str, typer.Argument(help="How the person signs in.")],
+    email: Email,
     *,
     tenant: Annotated[str, typer.Option(help="The company's tenant_id.")],
     role: Annotated[str, typer.Option(help="viewer, operator, technician or admin.")] = "viewer",
@@ -87,27 +78,22 @@ def user_add(
         bool, typer.Option("--super-admin", help="May look at every company, one at a time.")
     ] = False,
     password: NewPassword = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Add a person, or change their password and rights. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity.accounts import add_user
 
     password = password or _prompt_for_password()
-    with _owner(stack) as connection:
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
         company_id = _company_id(connection, tenant)
-        try:
-            user_id = add_user(
-                connection,
-                email,
-                company_id=company_id,
-                password=password,
-                role=role,
-                super_admin=super_admin,
-                actor=terminal.actor(),
-            )
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
+        user_id = add_user(
+            connection,
+            email,
+            company_id=company_id,
+            password=password,
+            role=role,
+            super_admin=super_admin,
+            actor=terminal.actor(),
+        )
     also = ", super admin" if super_admin else ""
     terminal.print_result(
         {
@@ -118,7 +104,6 @@ def user_add(
             "super_admin": super_admin,
         },
         f"{user_id}  {email}  {role} of {tenant}{also}",
-        as_json=as_json,
     )
 
 
@@ -127,8 +112,6 @@ def user_token(
     email: Annotated[str, typer.Argument(help="Whose rows are to be seen.")],
     *,
     hours: Annotated[float, typer.Option(min=0.01, max=8760, help="How long it is good.")] = 12,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print a token for psql: `select begin_session('…')`, see docs/integrate/psql.md.
 
@@ -138,25 +121,20 @@ def user_token(
 
     from farmiq.cloud.identity.accounts import open_sign_in
 
-    with _owner(stack) as connection:
-        try:
-            token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
-        except ValueError as error:
-            terminal.fail(str(error))
-    terminal.print_result({"email": email, "token": token}, token, as_json=as_json)
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
+    terminal.print_result({"email": email, "token": token}, token)
 
 
 @user.command("ls")
 def user_ls(
     *,
     tenant: Annotated[str | None, typer.Option(help="Only of this company.")] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """List people, their rights and their open sign-ins. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity import accounts
 
-    with _owner(stack) as connection:
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
         if tenant is not None:
             _company_id(connection, tenant)
         rows = accounts.users(connection, tenant)
@@ -168,15 +146,12 @@ def user_ls(
             (row["role"] or "no role") + (", super admin" if row["super_admin"] else ""),
             _counted(row["sign_ins"], "sign-in"),
         ),
-        as_json=as_json,
         empty="add somebody with `farmiq user add`",
     )
 
 
-@user.command("password")
-def user_password(
-    email: Email, *, password: NewPassword = None, stack: StackName = None, as_json: AsJson = False
-) -> None:
+@user.command("password", value_error=2)
+def user_password(email: Email, *, password: NewPassword = None) -> None:
     """Give a person a new password; it ends every sign-in they have open.
 
     Needs FARMIQ_CLOUD_DB_ADMIN_URL.
@@ -184,25 +159,19 @@ def user_password(
     from farmiq.cloud.identity import accounts
 
     password = password or _prompt_for_password()
-    with _owner(stack) as connection:
-        try:
-            ended = accounts.change_password(connection, email, password, actor=terminal.actor())
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        ended = accounts.change_password(connection, email, password, actor=terminal.actor())
     terminal.print_result(
         {"email": email, "sign_ins_ended": ended},
         f"{email} has a new password; {_counted(ended, 'sign-in')} ended",
-        as_json=as_json,
     )
 
 
-@user.command("rm")
+@user.command("rm", value_error=2)
 def user_rm(
     email: Email,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Remove a person: they are signed out everywhere at once and cannot sign in again.
 
@@ -211,21 +180,14 @@ def user_rm(
     from farmiq.cloud.identity import accounts
 
     if not yes:
-        with _owner(stack) as connection:
-            try:
-                accounts.known(connection, email)
-            except ValueError as error:
-                terminal.fail(str(error), code=2)
+        with terminal.connect(terminal.CLOUD_OWNER) as connection:
+            accounts.known(connection, email)
         typer.confirm(f"Remove {email}?", abort=True, err=True)
-    with _owner(stack) as connection:
-        try:
-            ended = accounts.remove_user(connection, email, actor=terminal.actor())
-        except ValueError as error:
-            terminal.fail(str(error), code=2)
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        ended = accounts.remove_user(connection, email, actor=terminal.actor())
     terminal.print_result(
         {"email": email, "removed": True, "sign_ins_ended": ended},
         f"{email} is removed; {_counted(ended, 'sign-in')} ended",
-        as_json=as_json,
     )
 
 
@@ -234,37 +196,21 @@ def user_log(
     email: Annotated[str | None, typer.Argument(help="Only about this person.")] = None,
     *,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show who added, changed or removed whom, newest first. Needs FARMIQ_CLOUD_DB_ADMIN_URL."""
     from farmiq.cloud.identity import accounts
 
-    with _owner(stack) as connection:
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
         rows = accounts.user_log(connection, email=email, limit=limit + 1)
-    terminal.print_list(
-        rows[:limit],
+    terminal.print_page(
+        rows,
+        limit,
         lambda row: (
             terminal.local(row["at"]),
-            row["actor"],
-            row["action"],
-            row["email"],
-            row["tenant_id"],
-            row["detail"],
+            *(row[name] for name in ("actor", "action", "email", "tenant_id", "detail")),
         ),
-        as_json=as_json,
-        more=None if len(rows) > limit else 0,
-        hint="--limit shows more",
         empty="nobody was added, changed or removed",
     )
-
-
-def _owner(stack: str | None) -> "AbstractContextManager[psycopg.Connection]":
-    """One transaction as the owner of the cloud's tables."""
-    import psycopg
-
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_CLOUD_DB_ADMIN_URL")
-    return psycopg.connect(url, application_name="farmiq")
 
 
 def _prompt_for_password() -> str:

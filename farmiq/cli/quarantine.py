@@ -4,20 +4,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import deadletters
-from farmiq.cli.deadletters import Limit, OlderThan, Options, Reason, Source
+from farmiq.cli import deadletters, terminal
+from farmiq.cli.deadletters import Limit, OlderThan, Reason, Source
+from farmiq.cli.terminal import Options
 
 if TYPE_CHECKING:
     from farmiq.plumbing.deadletters import Quarantine, Table
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Messages that could not be taken, kept with every reason. Look (`ls`, `show`), mend what "
-        "was wrong (the device, the registry, this version), then `redrive`; `discard` gives them "
-        "up for good. docs/operate/quarantine.md tells more. "
-        "They need FARMIQ_EDGE_DB_URL or a running demo."
-    ),
+app = terminal.Group(
+    "Messages that could not be taken, kept with every reason. Look (`ls`, `show`), mend what "
+    "was wrong (the device, the registry, this version), then `redrive`; `discard` gives them "
+    "up for good. docs/operate/quarantine.md tells more. "
+    "They need FARMIQ_EDGE_DB_URL or a running demo."
 )
 
 Kind = Annotated[
@@ -58,7 +56,7 @@ def _by(actor: str) -> "Quarantine":
 def _check(chosen: dict[str, Any]) -> dict[str, Any]:
     from farmiq.edge.ingress import rules
 
-    deadletters.known_kind(chosen["kind"], rules.KINDS)
+    terminal.check_known(chosen["kind"], rules.KINDS, f"{chosen['kind']!r} is no kind; choose")
     return chosen
 
 
@@ -74,10 +72,10 @@ SOURCE = Source(
 )
 
 
-def ls(**given: Any) -> None:
+@app.command("ls", options={**FILTERS, "limit": (Limit, 50)})
+def ls(**given: Any) -> int:
     """List the newest messages and how many there are by reason. Exit code 3: there are some."""
-    deadletters.list_rows(SOURCE, **given)
+    return deadletters.list_rows(SOURCE, **given)
 
 
-deadletters.add(app, "ls", ls, {**FILTERS, "limit": (Limit, 50)})
 deadletters.add_quarantine(app, SOURCE)

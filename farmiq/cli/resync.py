@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 
 def resync(
@@ -22,9 +21,7 @@ def resync(
         float, typer.Option(min=1, max=100_000, help="At most so many a second; live goes first.")
     ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Send events that the cloud has acknowledged once more, for one that lost some of them.
 
     They keep their ids: what the cloud's tables have is not stored twice. They come from the
@@ -36,11 +33,11 @@ def resync(
     from datetime import UTC
 
     from farmiq.config import EdgeSettings
-    from farmiq.edge.sync.resync import ResyncFilter, StoppedError
+    from farmiq.edge.sync.resync import ResyncFilter
 
-    environment = terminal.environment(stack)
+    environment = terminal.environment()
     for name in ("FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_URL", "FARMIQ_EDGE_KEY_FILE"):
-        terminal.needed(environment, name)
+        terminal.needed(name, environment)
     chosen = ResyncFilter(
         since.replace(tzinfo=since.tzinfo or UTC),
         until.replace(tzinfo=until.tzinfo or UTC),
@@ -50,22 +47,13 @@ def resync(
     if chosen.since >= chosen.until:
         terminal.fail("--from has to be before --to", code=2)
     settings = EdgeSettings.load_some(environment)
-    try:
-        counts = asyncio.run(_run(settings, chosen, rate=rate, dry_run=dry_run, quiet=as_json))
-    except StoppedError as error:
-        terminal.fail(str(error))
-    if as_json:
-        terminal.print_json(counts)
-    elif dry_run:
-        typer.echo(f"{counts['meant']} would be sent")
-    else:
-        typer.echo(f"{counts['sent']} sent, {counts['refused']} refused")
-    raise typer.Exit(3 if counts["refused"] else 0)
+    counts = asyncio.run(_run(settings, chosen, rate=rate, dry_run=dry_run))
+    line = f"{counts['sent']} sent, {counts['refused']} refused"
+    terminal.print_result(counts, f"{counts['meant']} would be sent" if dry_run else line)
+    return 3 if counts["refused"] else 0
 
 
-async def _run(
-    settings: Any, chosen: Any, *, rate: float, dry_run: bool, quiet: bool
-) -> dict[str, Any]:
+async def _run(settings: Any, chosen: Any, *, rate: float, dry_run: bool) -> dict[str, Any]:
     import httpx2
 
     from farmiq.edge.sync import resync as history
@@ -90,6 +78,6 @@ async def _run(
                 chosen,
                 rate_per_s=rate,
                 actor=f"cli:{getpass.getuser()}",
-                say=(lambda _: None) if quiet else typer.echo,
+                say=(lambda _: None) if terminal.wants_json() else typer.echo,
             )
     return {"sent": done.sent, "refused": done.refused}

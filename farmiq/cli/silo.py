@@ -6,16 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Silos whose weight (metric silo.weight) tells of feed taken in. They need "
-        "FARMIQ_EDGE_DB_URL or a running demo.\n\n"
-        "A fall of --noise-kg is an intake, a rise of --refill-kg a refill; "
-        "see docs/operate/feed.md."
-    ),
+app = terminal.Group(
+    "Silos whose weight (metric silo.weight) tells of feed taken in. They need "
+    "FARMIQ_EDGE_DB_URL or a running demo.\n\n"
+    "A fall of --noise-kg is an intake, a rise of --refill-kg a refill; "
+    "see docs/operate/feed.md."
 )
 
 
@@ -38,8 +34,6 @@ def set_(
         datetime | None,
         typer.Option(help="Derive from readings since then (UTC); default: from now on."),
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
 ) -> None:
     """Set what is given and keep the rest; a silo that is new begins with noise 10, refill 200.
 
@@ -50,7 +44,7 @@ def set_(
 
     from farmiq.edge.feed import settings
 
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
+    url = terminal.needed(terminal.EDGE)
     try:
         now = asyncio.run(
             settings.change(
@@ -67,20 +61,20 @@ def set_(
         terminal.fail(str(error), code=2)
     except LookupError as error:
         terminal.fail(f"{error.args[0]}; `farmiq device add` registers it")
-    terminal.print_result(now, "  ".join(_cells(now)), as_json=as_json)
+    terminal.print_result(now, "  ".join(_cells(now)))
 
 
 @app.command("ls")
-def ls(*, stack: StackName = None, as_json: AsJson = False) -> None:
+def ls() -> None:
     """List the silos, and how far each was derived from."""
     import asyncio
 
     from farmiq.edge.feed import settings
 
-    url = terminal.needed(terminal.environment(stack), "FARMIQ_EDGE_DB_URL")
+    url = terminal.needed(terminal.EDGE)
     rows = asyncio.run(settings.listed(url))
     empty = "`farmiq silo set <tenant> <device> --derive` adds one"
-    terminal.print_list(rows, _cells, as_json=as_json, empty=empty)
+    terminal.print_list(rows, _cells, empty=empty)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 _FAULTS = "Faults (shares from 0 to 1)"
 _FLEET = "The fleet"
@@ -90,9 +89,7 @@ def cameras(
         bool,
         typer.Option("--witness", help="Read back each image in the moment it is acknowledged."),
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Simulate battery cameras over real MQTT: they wake, send an image in chunks, and sleep.
 
     Their firmware is fixed and knows two dialects (device/{mac}/… and ESP32CAM/{mac}/…). An image
@@ -107,8 +104,8 @@ def cameras(
     from farmiq.plumbing import log
 
     log.configure("error")
-    environment = terminal.environment(stack)
-    url = terminal.needed(environment, "FARMIQ_CAMERAS_MQTT_URL")
+    environment = terminal.environment()
+    url = terminal.needed("FARMIQ_CAMERAS_MQTT_URL", environment)
     faults = camera_faults.Faults(
         loss=loss, duplicates=duplicates, reorder=reorder, deaths=deaths, drifting=drifting,
         lost_clocks=lost_clocks, same_names=same_names, weak=weak, looping=looping,
@@ -124,9 +121,9 @@ def cameras(
     )
     known = runner.read_camera_logins(logins) if logins else None
     if register is not None:
-        _register(environment, kits, register, schedule, as_json=as_json)
+        _register(kits, register, schedule)
     if register is not None and known is None and "@" not in url:
-        known = _log_in(environment, kits, register, folder)
+        known = _log_in(kits, register, folder)
     plan = runner.Plan(
         faults=faults,
         timing=Timing(every_s=every or None, qos=qos),
@@ -141,7 +138,7 @@ def cameras(
             url,
             folder,
             plan,
-            say=terminal.progress(quiet=as_json),
+            say=terminal.progress(),
             witness=_cloud(environment).witness if witness else None,
             logins=known,
         )
@@ -153,17 +150,14 @@ def cameras(
         + (f" ({summary['stranded']} of them nobody can ask for)" if summary["stranded"] else "")
         + f"; "
         f"{summary['deaths']} deaths, {summary['unreadable']} acknowledged and not readable",
-        as_json=as_json,
     )
-    raise typer.Exit(1 if summary["unreadable"] else 3 if summary["waiting"] else 0)
+    return 1 if summary["unreadable"] else 3 if summary["waiting"] else 0
 
 
 def check_cameras(
     *,
     folder: Annotated[Path, typer.Option("--dir", help="The folder of `simulate cameras`.")],
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Compare what simulated cameras captured with the cloud's database and store.
 
     Every image complete and byte for byte, each wake counted once, nothing lost, twice or
@@ -174,7 +168,7 @@ def check_cameras(
     journal = folder / "captures.jsonl"
     if not journal.exists():
         terminal.fail(f"{journal} does not exist: `farmiq simulate cameras --dir` makes it", code=2)
-    account = asyncio.run(_cloud(terminal.environment(stack)).report(journal))
+    account = asyncio.run(_cloud(terminal.environment()).report(journal))
     findings = account.findings
     terminal.print_result(
         account.as_json(),
@@ -183,9 +177,8 @@ def check_cameras(
         f"invented {len(findings.invented)}, changed {len(findings.changed)}, "
         f"acknowledged and not readable {len(account.unreadable)}, "
         f"sessions miscounted {len(account.miscounted)}",
-        as_json=as_json,
     )
-    raise typer.Exit(1 if not account.clean else 3 if account.waiting else 0)
+    return 1 if not account.clean else 3 if account.waiting else 0
 
 
 def _chosen(word: str, every: str, known: Any) -> Any:
@@ -196,47 +189,34 @@ def _chosen(word: str, every: str, known: Any) -> Any:
     return (word,)
 
 
-def _register(
-    environment: Any, kits: Any, tenant: str, schedules: list[str] | None, *, as_json: bool
-) -> None:
-    import psycopg
-
+def _register(kits: Any, tenant: str, schedules: list[str] | None) -> None:
     from farmiq.lab.simulate import camera_account
 
-    with psycopg.connect(terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")) as connection:
-        try:
-            new = camera_account.register(
-                connection, kits, tenant_id=tenant, schedules=schedules or camera_account.SCHEDULES
-            )
-        except ValueError as error:
-            terminal.fail(str(error))
-    if not as_json:
+    with terminal.connect(terminal.CLOUD) as connection:
+        new = camera_account.register(
+            connection, kits, tenant_id=tenant, schedules=schedules or camera_account.SCHEDULES
+        )
+    if not terminal.wants_json():
         typer.echo(f"{new} cameras registered for {tenant}, {len(kits) - new} were known")
 
 
-def _log_in(
-    environment: Any, kits: Any, tenant: str, folder: Path | None
-) -> dict[str, tuple[str, str]]:
+def _log_in(kits: Any, tenant: str, folder: Path | None) -> dict[str, tuple[str, str]]:
     """New logins for all; older ones of these cameras end, those of other companies too."""
     import json
 
-    import psycopg
-
     from farmiq.cloud.camera import registration
 
-    async def make() -> dict[str, tuple[str, str]]:
-        url = terminal.needed(environment, "FARMIQ_CLOUD_DB_URL")
-        async with await psycopg.AsyncConnection.connect(url, application_name="farmiq") as tx:
-            by = terminal.actor()
-            made = {
-                kit.mac: await registration.make_login(
-                    tx, kit.mac, made_by=by, tenant_id=tenant, move=True
-                )
-                for kit in kits
-            }
-            return {mac: (mac, secret) for mac, secret in made.items()}
+    async def make(tx: Any) -> dict[str, tuple[str, str]]:
+        by = terminal.actor()
+        return {
+            kit.mac: (
+                kit.mac,
+                await registration.make_login(tx, kit.mac, made_by=by, tenant_id=tenant, move=True),
+            )
+            for kit in kits
+        }
 
-    made = asyncio.run(make())
+    made = terminal.in_transaction(make, terminal.CLOUD)
     if folder is not None:
         rows = [{"mac": mac, "user": user, "password": word} for mac, (user, word) in made.items()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -251,6 +231,6 @@ def _cloud(environment: Any) -> Any:
     from farmiq.plumbing.storage.objects import Bucket
 
     return Cloud(
-        terminal.needed(environment, "FARMIQ_CLOUD_DB_URL"),
-        Bucket(terminal.needed(environment, "FARMIQ_CLOUD_S3_URL")),
+        terminal.needed("FARMIQ_CLOUD_DB_URL", environment),
+        Bucket(terminal.needed("FARMIQ_CLOUD_S3_URL", environment)),
     )

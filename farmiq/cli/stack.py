@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from farmiq.doctor import Check
     from farmiq.lab.stack import EngineState
 
-NEEDS_ATTENTION = 3
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The real engines on this machine, PostgreSQL, MQTT, RabbitMQ, S3: start, look, stop.",
+app = terminal.Group(
+    "The real engines on this machine, PostgreSQL, MQTT, RabbitMQ, S3: start, look, stop.",
 )
 
 Name = Annotated[
@@ -28,10 +25,9 @@ Name = Annotated[
         help="Which stack. Stacks of different names run side by side, each with its data."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 
 
-@app.command()
+@app.command(shared=terminal.JSON)
 def up(
     *,
     name: Name = "demo",
@@ -43,7 +39,6 @@ def up(
             "without it each device needs its own (`farmiq device add`).",
         ),
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Start all engines and leave them running until `farmiq stack down`.
 
@@ -56,49 +51,43 @@ def up(
     from farmiq.lab import stack
 
     root = _root(name)
-    try:
-        states = stack.states(root)
-        if not states or not all(state.healthy for state in states):
-            say = terminal.progress(quiet=as_json)
-            if any(state.healthy for state in states):
-                stack.mend(root, say=say, shared_login=shared_login)
-            else:
-                _clear(root)
-                stack.start(
-                    root,
-                    given=config.given_urls(),
-                    say=say,
-                    detach=True,
-                    shared_login=shared_login,
-                )
-        stack.announce(root)
-        _print_addresses(stack.attach(root), as_json=as_json)
-    except stack.StackError as problem:
-        _fail(problem)
+    states = stack.states(root)
+    if not states or not all(state.healthy for state in states):
+        say = terminal.progress()
+        if any(state.healthy for state in states):
+            stack.mend(root, say=say, shared_login=shared_login)
+        else:
+            _clear(root)
+            stack.start(
+                root,
+                given=config.given_urls(),
+                say=say,
+                detach=True,
+                shared_login=shared_login,
+            )
+    stack.announce(root)
+    addresses = stack.attach(root)
+    terminal.print_result(addresses, *(f"{name}={url}" for name, url in addresses.items()))
 
 
-@app.command()
-def status(*, name: Name = "demo", as_json: AsJson = False) -> None:
+@app.command(shared=terminal.JSON)
+def status(*, name: Name = "demo") -> int:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
     from farmiq.lab import stack
 
     root = _root(name)
-    try:
-        states = stack.states(stack.find(name) or root)
-    except stack.StackError as problem:
-        _fail(problem)
-    if as_json:
-        typer.echo(json.dumps([asdict(state) for state in states], indent=2))
+    states = stack.states(stack.find(name) or root)
+    if terminal.wants_json():
+        terminal.print_json([asdict(state) for state in states])
     elif states:
         _print_states(states)
     else:
         start = stack.command(root, "up")
         typer.echo(f"The stack {name} is not running. Start it with `{start}`.")
-    if not states or not all(state.healthy for state in states):
-        raise typer.Exit(NEEDS_ATTENTION)
+    return 3 if not states or not all(state.healthy for state in states) else 0
 
 
-@app.command()
+@app.command(shared=terminal.JSON)
 def down(
     *,
     name: Name = "demo",
@@ -106,20 +95,16 @@ def down(
     delete_data: Annotated[
         bool, typer.Option("--delete-data", help="Also delete its data and passwords for good.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Stop the engines of a stack in good order; the data stays for the next start."""
     from farmiq.lab import stack
 
     done = {}
     for root in _all_roots() if everything else [_root(name)]:
-        try:
-            done[root.name] = stack.stop(root)
-            if delete_data:
-                stack.remove(root)
-        except stack.StackError as problem:
-            _fail(problem)
-    if as_json:
+        done[root.name] = stack.stop(root)
+        if delete_data:
+            stack.remove(root)
+    if terminal.wants_json():
         typer.echo(json.dumps({"stopped": done, "deleted": delete_data}))
         return
     for stopped_name, stopped in done.items():
@@ -133,36 +118,27 @@ def down(
             )
 
 
-@app.command()
+@app.command(shared=terminal.JSON)
 def fetch(
     *,
     browser: Annotated[
         bool, typer.Option(help="Also get what only tests use: Chromium and strace.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
     from farmiq import config
-    from farmiq.lab import stack
     from farmiq.lab.stack import debian, mosquitto, rabbitmq
 
     downloads = config.state_dir() / "engines"
-    say = terminal.progress(quiet=as_json)
-    try:
-        places = {
-            "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
-            "mosquitto": str(mosquitto.find(downloads, say=say).broker),
-        }
-        if browser:
-            places["chromium"] = str(debian.chromium_path(downloads, say=say))
-            places["strace"] = str(debian.strace_path(downloads, say=say))
-    except stack.StackError as problem:
-        _fail(problem)
-    if as_json:
-        typer.echo(json.dumps(places, indent=2))
-    else:
-        for program, place in places.items():
-            typer.echo(f"{program:<14}  {place}")
+    say = terminal.progress()
+    places = {
+        "rabbitmq": str(rabbitmq.find(downloads, say=say).scripts),
+        "mosquitto": str(mosquitto.find(downloads, say=say).broker),
+    }
+    if browser:
+        places["chromium"] = str(debian.chromium_path(downloads, say=say))
+        places["strace"] = str(debian.strace_path(downloads, say=say))
+    terminal.print_result(places, *(f"{program:<14}  {place}" for program, place in places.items()))
 
 
 def doctor(
@@ -170,8 +146,7 @@ def doctor(
     name: Annotated[
         str | None, typer.Option(help="Look at this local stack, whatever the settings name.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Say how everything here fares and what to do about what is wrong.
 
     A local stack that runs is looked at, with the services of its demo. On an edge, a cloud or a
@@ -185,11 +160,8 @@ def doctor(
 
     if name is not None:
         _root(name)
-    try:
-        root = stack.find(name)
-        engines = stack.states(root) if root is not None else []
-    except stack.StackError as problem:
-        _fail(problem)
+    root = stack.find(name)
+    engines = stack.states(root) if root is not None else []
     checks = []
     environment = terminal.environment(name) if root is not None else config.environment()
     if root is None or _is_owned(root):
@@ -197,14 +169,13 @@ def doctor(
     if not engines and not checks:
         engines = prospects()
     all_checks: list[EngineState | Check] = [*engines, *checks]
-    if as_json:
-        typer.echo(json.dumps([asdict(check) for check in all_checks], indent=2))
+    if terminal.wants_json():
+        terminal.print_json([asdict(check) for check in all_checks])
     else:
         if engines:
             _print_states(engines)
         _print_checks(checks)
-    if not all(check.healthy for check in all_checks):
-        raise typer.Exit(NEEDS_ATTENTION)
+    return 3 if not all(check.healthy for check in all_checks) else 0
 
 
 def _examined(environment: "Mapping[str, str]") -> "list[Check]":
@@ -315,16 +286,3 @@ def _print_states(states: "list[EngineState]") -> None:
     for state in states:
         if state.remedy:
             console.print(f"{state.name}: {state.remedy}", style="yellow", markup=False)
-
-
-def _print_addresses(environment: "Mapping[str, str]", *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(dict(environment), indent=2))
-        return
-    for variable, url in environment.items():
-        typer.echo(f"{variable}={url}")
-
-
-def _fail(problem: Exception) -> NoReturn:
-    typer.echo(str(problem), err=True)
-    raise typer.Exit(1) from problem

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 
 def stations(
@@ -28,9 +27,7 @@ def stations(
     cuts: Annotated[
         bool, typer.Option("--cuts", help="Kill an agent now and then, as a power cut does.")
     ] = False,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Simulate weigh stations: a scale on a serial line, a camera, and a real agent for each.
 
     Every device of the logins that has a station_id and a token becomes one. The agents talk to
@@ -42,10 +39,10 @@ def stations(
     from farmiq.plumbing import log
 
     log.configure("warning")
-    environment = terminal.environment(stack)
-    url = terminal.needed(environment, "FARMIQ_DEVICES_MQTT_URL")
-    port = terminal.needed(environment, "FARMIQ_EDGE_HTTP_PORT")
-    file = logins or Path(terminal.needed(environment, "FARMIQ_DEVICES_LOGINS_FILE"))
+    environment = terminal.environment()
+    url = terminal.needed("FARMIQ_DEVICES_MQTT_URL", environment)
+    port = terminal.needed("FARMIQ_EDGE_HTTP_PORT", environment)
+    file = logins or Path(terminal.needed("FARMIQ_DEVICES_LOGINS_FILE", environment))
     posts = runner.read_posts(file, mqtt_url=url, edge_url=f"http://127.0.0.1:{port}")
     if not posts:
         terminal.fail(f"no device in {file} has a station_id and a token: register one first")
@@ -56,7 +53,7 @@ def stations(
             habits=Habits(seed=seed, gap_s=gap, stands_s=stands, day_s=day),
             seconds=seconds,
             cuts=cuts,
-            say=terminal.progress(quiet=as_json),
+            say=terminal.progress(),
         )
     )
     terminal.print_result(
@@ -64,6 +61,5 @@ def stations(
         f"{summary['visits']} animals on {summary['stations']} scales, {summary['due']} to be "
         f"weighed, {summary['pictures']} pictures, {summary['kills']} power cuts; "
         f"{summary['waiting']} still wait",
-        as_json=as_json,
     )
-    raise typer.Exit(3 if summary["waiting"] else 0)
+    return 3 if summary["waiting"] else 0

@@ -10,19 +10,15 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.cloud.topology import Difference, State
     from farmiq.plumbing.bus.rabbit import Api
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Exchanges, queues, retries, dead letters, caps and logins of cloud-rabbitmq.\n\n"
-        "Needs FARMIQ_RABBITMQ_API_URL (an administrator's), or a running demo. "
-        "Caps follow BUS_OUTAGE_DAYS and BUS_SCALE, retries BUS_RETRY_SECONDS."
-    ),
+app = terminal.Group(
+    "Exchanges, queues, retries, dead letters, caps and logins of cloud-rabbitmq.\n\n"
+    "Needs FARMIQ_RABBITMQ_API_URL (an administrator's), or a running demo. "
+    "Caps follow BUS_OUTAGE_DAYS and BUS_SCALE, retries BUS_RETRY_SECONDS."
 )
 WithUsers = Annotated[
     bool,
@@ -39,16 +35,13 @@ def diff(
     *,
     users: WithUsers = False,
     vhost: Vhost = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show how the broker differs from what it should be. Exit code 3: it does."""
-    environment = terminal.environment(stack)
+    environment = terminal.environment()
     with _api(environment, vhost) as api:
         differences = _differences(api, _wanted(environment, api, users=users), users=users)
-    _print(differences, as_json=as_json)
-    if any(difference.action != "extra" for difference in differences):
-        raise typer.Exit(3)
+    _print(differences)
+    return 3 if any(difference.action != "extra" for difference in differences) else 0
 
 
 @app.command("apply")
@@ -63,9 +56,7 @@ def apply(
         typer.Option(help="JSON file of passwords by login, for those that are to be chosen."),
     ] = None,
     vhost: Vhost = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Give the broker what it lacks; safe to repeat, the second time changes nothing.
 
     Nothing is ever deleted. A queue or exchange that exists with other arguments is a conflict:
@@ -74,7 +65,7 @@ def apply(
     """
     from farmiq.cloud import broker
 
-    environment = terminal.environment(stack)
+    environment = terminal.environment()
     with _api(environment, vhost) as api:
         want = _wanted(environment, api, users=users)
         differences = _differences(api, want, users=users)
@@ -83,11 +74,10 @@ def apply(
         for difference in differences:
             broker.apply(api, want, difference)
         url = api.amqp_url("cloud", generated["cloud"]) if "cloud" in generated else None
-    _print(differences, as_json=as_json, passwords=generated)
-    if url is not None and not as_json:
+    _print(differences, passwords=generated)
+    if url is not None and not terminal.wants_json():
         typer.echo(f'FARMIQ_AMQP_URL="{url}"')
-    if any(difference.action == "conflict" for difference in differences):
-        raise typer.Exit(3)
+    return 3 if any(difference.action == "conflict" for difference in differences) else 0
 
 
 def _api(environment: Mapping[str, str], vhost: str | None) -> "Api":
@@ -97,7 +87,7 @@ def _api(environment: Mapping[str, str], vhost: str | None) -> "Api":
 
     known = unquote(urlsplit(environment.get("FARMIQ_AMQP_URL", "")).path[1:])
     return Api(
-        terminal.needed(environment, "FARMIQ_RABBITMQ_API_URL"),
+        terminal.needed("FARMIQ_RABBITMQ_API_URL", environment),
         vhost=vhost or known or "/",
         tls=CloudSettings.load_some(environment).tls,
     )
@@ -129,23 +119,19 @@ def _give_passwords(
     return generated
 
 
-def _print(
-    differences: "list[Difference]", *, as_json: bool, passwords: Mapping[str, str] | None = None
-) -> None:
+def _print(differences: "list[Difference]", *, passwords: Mapping[str, str] | None = None) -> None:
     from dataclasses import asdict
 
-    if as_json:
-        terminal.print_json(
-            {
-                "differences": [asdict(difference) for difference in differences],
-                "passwords": dict(passwords or {}),
-            }
-        )
-        return
-    for difference in differences:
-        detail = f"  ({difference.detail})" if difference.detail else ""
-        typer.echo(f"{difference.action:<9} {difference.kind:<9} {difference.name}{detail}")
-    for name, password in (passwords or {}).items():
-        typer.echo(f"password  {name}  {password}")
+    lines = [
+        f"{difference.action:<9} {difference.kind:<9} {difference.name}"
+        + (f"  ({difference.detail})" if difference.detail else "")
+        for difference in differences
+    ]
+    lines += [f"password  {name}  {password}" for name, password in (passwords or {}).items()]
     if not differences:
-        typer.echo("the broker is as it should be")
+        lines.append("the broker is as it should be")
+    document = {
+        "differences": [asdict(difference) for difference in differences],
+        "passwords": dict(passwords or {}),
+    }
+    terminal.print_result(document, *lines)

@@ -7,7 +7,6 @@ from uuid import UUID
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
 if TYPE_CHECKING:
     from farmiq.trace import Hop, Sites
@@ -28,9 +27,7 @@ def trace(
     image: Annotated[
         UUID | None, typer.Option("--image", help="Every event about this image (media_id).")
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show where one event was, when, in which table or queue, and what it waits for.
 
     Looks at what this machine knows of: FARMIQ_EDGE_DB_URL, FARMIQ_CLOUD_DB_URL, FARMIQ_AMQP_URL,
@@ -41,7 +38,7 @@ def trace(
 
     if [event_id is not None, last, session is not None, image is not None].count(True) != 1:
         terminal.fail("say one of: EVENT_ID, --last, --session ID, --image ID", code=2)
-    environment = terminal.environment(stack)
+    environment = terminal.environment()
     sites = Sites(
         # The owner's login sees the same; some machines have only that one.
         environment.get("FARMIQ_EDGE_DB_URL") or environment.get("FARMIQ_EDGE_DB_ADMIN_URL"),
@@ -55,16 +52,15 @@ def trace(
     if not traces:
         what = f"event {event_id}" if event_id else f"{session or image or 'any event'}"
         terminal.fail(f"no table that can be looked at from here knows {what}")
-    if as_json and event_id:
+    if terminal.wants_json() and event_id:
         terminal.print_json(_plain(traces[0][1]))
-    elif as_json:
+    elif terminal.wants_json():
         terminal.print_json([{"event_id": key, "hops": _plain(hops)} for key, hops in traces])
     else:
         typer.echo("\n\n".join("\n".join([f"event {key}", *_lines(hops)]) for key, hops in traces))
     from farmiq.trace import is_delivered
 
-    if not all(is_delivered(hops) for _, hops in traces):
-        raise typer.Exit(3)
+    return 3 if not all(is_delivered(hops) for _, hops in traces) else 0
 
 
 async def _follow(

@@ -6,18 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from farmiq.cli import terminal
-from farmiq.cli.terminal import AsJson, StackName
 
-NEEDS_ATTENTION = 3
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help=(
-        "Weigh sessions of this edge: an animal on the scale, its weights and its images. They "
-        "need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
-        "A session that lacks a part for too long is INCOMPLETE; docs/operate/weighvision.md says "
-        "what to do. Exit code 3: some of those shown are."
-    ),
+app = terminal.Group(
+    "Weigh sessions of this edge: an animal on the scale, its weights and its images. They "
+    "need FARMIQ_EDGE_DB_URL or a running demo.\n\n"
+    "A session that lacks a part for too long is INCOMPLETE; docs/operate/weighvision.md says "
+    "what to do. Exit code 3: some of those shown are."
 )
 
 
@@ -36,9 +30,7 @@ def ls(
     cursor: Annotated[
         str | None, typer.Option(help="Where the page before ended (its next_cursor).")
     ] = None,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """List weigh sessions, newest first."""
     from pydantic import ValidationError
 
@@ -55,16 +47,12 @@ def ls(
     except ValidationError as error:
         reasons = (f"--{field} {reason}" for field, reason in problems(error))
         terminal.fail("\n".join(reasons), code=2)
-    environment = terminal.environment(stack)
-    zone = environment.get("FARMIQ_EDGE_TIMEZONE") or "UTC"
-    sessions = terminal.in_transaction(
-        environment, lambda tx: queries.page(tx, query.page(), timezone=zone)
-    )
+    zone = terminal.environment().get("FARMIQ_EDGE_TIMEZONE") or "UTC"
+    sessions = terminal.in_transaction(lambda tx: queries.page(tx, query.page(), timezone=zone))
     rows, following = cut(sessions, limit, at="start_at", key="session_id")
     terminal.print_list(
         rows,
         _cells,
-        as_json=as_json,
         document={
             "sessions": [WeighSession(**row).model_dump(mode="json") for row in rows],
             "next_cursor": following,
@@ -73,38 +61,28 @@ def ls(
         hint=f"--cursor {following}",
         empty="a session appears with the first event of a station",
     )
-    if any(row["state"] == "INCOMPLETE" for row in rows):
-        raise typer.Exit(NEEDS_ATTENTION)
+    return 3 if any(row["state"] == "INCOMPLETE" for row in rows) else 0
 
 
 @app.command("show")
 def show(
     session: Annotated[str, typer.Argument(help="session_id, as `farmiq weighings ls` prints it.")],
-    *,
-    stack: StackName = None,
-    as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show one weigh session: its state, what is missing, its events and its images."""
-    from uuid import UUID
-
     from farmiq.edge.weighvision import queries
     from farmiq.edge.weighvision.api import WeighSessionInFull
 
-    try:
-        session_id = UUID(session)
-    except ValueError:
-        terminal.fail(f"{session!r} is no session_id; `farmiq weighings ls` prints them", code=2)
-    weighing = terminal.in_transaction(
-        terminal.environment(stack), lambda tx: queries.show(tx, session_id)
-    )
+    problem = "is no session_id; `farmiq weighings ls` prints them"
+    session_id = terminal.check_uuid(session, problem)
+    weighing = terminal.in_transaction(lambda tx: queries.show(tx, session_id))
     if weighing is None:
         terminal.fail(f"no event of session {session_id} has come to this edge")
-    if as_json:
-        terminal.print_json(WeighSessionInFull(**weighing).model_dump(mode="json"))
-    else:
-        typer.echo("\n".join(["  ".join(_cells(weighing)).rstrip(), *_details(weighing)]))
-    if weighing["state"] == "INCOMPLETE":
-        raise typer.Exit(NEEDS_ATTENTION)
+    terminal.print_result(
+        WeighSessionInFull(**weighing).model_dump(mode="json"),
+        "  ".join(_cells(weighing)).rstrip(),
+        *_details(weighing),
+    )
+    return 3 if weighing["state"] == "INCOMPLETE" else 0
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

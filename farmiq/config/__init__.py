@@ -3,49 +3,30 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from farmiq.config.environment import (
-    crash_at,
-    environment,
-    given_urls,
-    running_stacks_dir,
-    stack_mqtt_sync,
-    stack_postgres,
-    state_dir,
-    state_dir_given,
-)
+from farmiq.config.environment import crash_at as crash_at
+from farmiq.config.environment import environment as environment
+from farmiq.config.environment import given_urls as given_urls
+from farmiq.config.environment import running_stacks_dir as running_stacks_dir
+from farmiq.config.environment import stack_mqtt_sync as stack_mqtt_sync
+from farmiq.config.environment import stack_postgres as stack_postgres
+from farmiq.config.environment import state_dir as state_dir
+from farmiq.config.environment import state_dir_given as state_dir_given
 
 if TYPE_CHECKING:
-    from farmiq.config.admin import AdminSettings
-    from farmiq.config.cloud import CloudSettings
-    from farmiq.config.device import DeviceSettings
-    from farmiq.config.edge import EdgeSettings
-    from farmiq.config.settings import Settings, SettingsError
-    from farmiq.config.sites import TEMPLATES, site, template
-
-__all__ = [
-    "TEMPLATES",
-    "AdminSettings",
-    "CloudSettings",
-    "DeviceSettings",
-    "EdgeSettings",
-    "Settings",
-    "SettingsError",
-    "crash_at",
-    "environment",
-    "given_urls",
-    "running_stacks_dir",
-    "site",
-    "stack_mqtt_sync",
-    "stack_postgres",
-    "state_dir",
-    "state_dir_given",
-    "template",
-]
+    from farmiq.config.cloud import CloudSettings as CloudSettings
+    from farmiq.config.device import DeviceSettings as DeviceSettings
+    from farmiq.config.edge import EdgeSettings as EdgeSettings
+    from farmiq.config.settings import Settings as Settings
+    from farmiq.config.settings import SettingsError as SettingsError
+    from farmiq.config.sites import TEMPLATES as TEMPLATES
+    from farmiq.config.sites import AdminSettings as AdminSettings
+    from farmiq.config.sites import site as site
+    from farmiq.config.sites import template as template
 
 # Imported at first use: most commands need the environment alone, and to import all settings takes
 # as long as the rest of their start.
 _MODULES = {
-    "AdminSettings": "admin",
+    "AdminSettings": "sites",
     "CloudSettings": "cloud",
     "DeviceSettings": "device",
     "EdgeSettings": "edge",

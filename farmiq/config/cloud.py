@@ -3,312 +3,267 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, field_validator
 
-from farmiq.config.settings import Settings
+from farmiq.config.settings import Settings, required, setting
 
 
 class CloudSettings(Settings):
     """In the data centre."""
 
-    db_url: SecretStr = Field(
-        alias="FARMIQ_CLOUD_DB_URL",
-        description="PostgreSQL of the cloud, as the role farmiq_service",
+    db_url: SecretStr = required(
+        "FARMIQ_CLOUD_DB_URL", "PostgreSQL of the cloud, as the role farmiq_service"
     )
-    amqp_url: SecretStr = Field(
-        alias="FARMIQ_AMQP_URL",
-        description="cloud-rabbitmq: amqp:// or amqps://user:password@host:port/vhost",
+    amqp_url: SecretStr = required(
+        "FARMIQ_AMQP_URL", "cloud-rabbitmq: amqp:// or amqps://user:password@host:port/vhost"
     )
-    http_host: str = Field(
-        "127.0.0.1", alias="FARMIQ_CLOUD_HTTP_HOST", description="address to listen on"
-    )
-    http_port: int = Field(
-        8080, alias="FARMIQ_CLOUD_HTTP_PORT", ge=1, le=65535, description="port to listen on"
-    )
-    edge_keys_file: Path | None = Field(
+    http_host: str = setting("FARMIQ_CLOUD_HTTP_HOST", "127.0.0.1", "address to listen on")
+    http_port: PositiveInt = setting("FARMIQ_CLOUD_HTTP_PORT", 8080, "port to listen on", le=65535)
+    edge_keys_file: Path | None = setting(
+        "FARMIQ_EDGE_KEYS_FILE",
         None,
-        alias="FARMIQ_EDGE_KEYS_FILE",
-        description="public keys of edges that did not enrol, a JWKS (farmiq keys new); they are "
+        "public keys of edges that did not enrol, a JWKS (farmiq keys new); they are "
         "trusted for whatever tenant they name, and read when we start",
     )
-    token_issuer: str = Field(
-        "farmiq-edge", alias="FARMIQ_TOKEN_ISSUER", description="iss we accept"
+    token_issuer: str = setting("FARMIQ_TOKEN_ISSUER", "farmiq-edge", "iss we accept")
+    token_audience: str = setting(
+        "FARMIQ_TOKEN_AUDIENCE", "farmiq-cloud-ingestion", "aud we accept"
     )
-    token_audience: str = Field(
-        "farmiq-cloud-ingestion", alias="FARMIQ_TOKEN_AUDIENCE", description="aud we accept"
+    bus_timeout_s: PositiveFloat = setting(
+        "INGESTION_BUS_TIMEOUT_SECONDS", 5, "longest wait for the bus to confirm a batch"
     )
-    bus_timeout_s: float = Field(
-        5,
-        alias="INGESTION_BUS_TIMEOUT_SECONDS",
-        gt=0,
-        description="longest wait for the bus to confirm a batch",
-    )
-    ingestion_waiting: int = Field(
+    ingestion_waiting: PositiveInt = setting(
+        "INGESTION_WAITING_EVENTS",
         1500,
-        alias="INGESTION_WAITING_EVENTS",
-        ge=1,
-        description="events waiting for a service above which more batches are held back for "
+        "events waiting for a service above which more batches are held back for "
         "up to 5 s, so that live events do not queue behind an edge's backlog",
     )
-    bus_retry_s: tuple[float, ...] = Field(
+    bus_retry_s: tuple[float, ...] = setting(
+        "BUS_RETRY_SECONDS",
         (1, 5, 30, 120),
-        alias="BUS_RETRY_SECONDS",
-        min_length=1,
-        description="how long an event that failed waits before each new try, growing, such as "
+        "how long an event that failed waits before each new try, growing, such as "
         "1,5,30,120; after the last it is a dead letter",
+        min_length=1,
     )
-    bus_outage_days: float = Field(
+    bus_outage_days: PositiveFloat = setting(
+        "BUS_OUTAGE_DAYS",
         7,
-        alias="BUS_OUTAGE_DAYS",
-        gt=0,
-        description="queues are sized to hold what comes while a consumer is away for so long",
+        "queues are sized to hold what comes while a consumer is away for so long",
     )
-    bus_scale: float = Field(
+    bus_scale: PositiveFloat = setting(
+        "BUS_SCALE",
         1,
-        alias="BUS_SCALE",
-        gt=0,
-        description="how much more comes than 20 readings and about as many other events a second",
+        "how much more comes than 20 readings and about as many other events a second",
     )
-    ingestion_dedupe_days: float = Field(
+    ingestion_dedupe_days: float = setting(
+        "INGESTION_DEDUPE_DAYS",
         90,
-        alias="INGESTION_DEDUPE_DAYS",
-        ge=7,
-        description="how long the ids of received events are known; after that the consumers' own "
+        "how long the ids of received events are known; after that the consumers' own "
         "keys absorb a repeat",
+        ge=7,
     )
-    sync_events_days: float = Field(
+    sync_events_days: float = setting(
+        "SYNC_EVENTS_RETENTION_DAYS",
         90,
-        alias="SYNC_EVENTS_RETENTION_DAYS",
+        "how long it is kept which batches came from which edge",
         ge=1,
-        description="how long it is kept which batches came from which edge",
     )
-    s3_url: SecretStr | None = Field(
+    s3_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_S3_URL",
         None,
-        alias="FARMIQ_CLOUD_S3_URL",
-        description="the cloud's bucket for images, https://key:secret@host/bucket; without it "
+        "the cloud's bucket for images, https://key:secret@host/bucket; without it "
         "cloud-media-store knows of images, but has none",
     )
-    s3_public_url: str | None = Field(
+    s3_public_url: str | None = setting(
+        "FARMIQ_CLOUD_S3_PUBLIC_URL",
         None,
-        alias="FARMIQ_CLOUD_S3_PUBLIC_URL",
-        description="where edges reach that store; default: the address in FARMIQ_CLOUD_S3_URL",
+        "where edges reach that store; default: the address in FARMIQ_CLOUD_S3_URL",
     )
-    media_presign_s: int = Field(
-        900,
-        alias="MEDIA_PRESIGN_SECONDS",
-        ge=1,
-        le=86_400,
-        description="how long an address for an upload is good",
+    media_presign_s: PositiveInt = setting(
+        "MEDIA_PRESIGN_SECONDS", 900, "how long an address for an upload is good", le=86_400
     )
-    mqtt_url: SecretStr | None = Field(
+    mqtt_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_MQTT_URL",
         None,
-        alias="FARMIQ_CLOUD_MQTT_URL",
-        description="cloud-mqtt-broker for cameras: mqtt:// or mqtts://user:password@host:port; "
+        "cloud-mqtt-broker for cameras: mqtt:// or mqtts://user:password@host:port; "
         "sessions of logins that ended are ended through it",
     )
-    mqtt_client_id: str | None = Field(
+    mqtt_client_id: str | None = setting(
+        "FARMIQ_CLOUD_MQTT_CLIENT_ID",
         None,
-        alias="FARMIQ_CLOUD_MQTT_CLIENT_ID",
-        description="the session that gateways before 0.2 had at the broker: it is ended. "
+        "the session that gateways before 0.2 had at the broker: it is ended. "
         "Default: the one that is kept in the database",
     )
-    camera_url: SecretStr | None = Field(
+    camera_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_CAMERA_URL",
         None,
-        alias="FARMIQ_CLOUD_CAMERA_URL",
-        description="where cloud-camera-gateway reads what cameras sent: the NATS protocol of the "
+        "where cloud-camera-gateway reads what cameras sent: the NATS protocol of the "
         "cameras' broker, nats:// or tls://user:password@host:4222; without it it takes none",
     )
-    camera_lease_s: float = Field(
+    camera_lease_s: float = setting(
+        "CAMERA_LEASE_SECONDS",
         2,
-        alias="CAMERA_LEASE_SECONDS",
+        "a second gateway takes over when the first was silent for so long",
         ge=1,
-        description="a second gateway takes over when the first was silent for so long",
     )
-    camera_missing_s: float = Field(
+    camera_missing_s: PositiveFloat = setting(
+        "CAMERA_MISSING_SECONDS",
         0.5,
-        alias="CAMERA_MISSING_SECONDS",
-        gt=0,
-        description="missing chunks are asked for so long after a camera's last chunk, later where "
+        "missing chunks are asked for so long after a camera's last chunk, later where "
         "the camera sends slowly or did not answer",
     )
-    camera_timeout_s: float = Field(
-        300,
-        alias="CAMERA_TIMEOUT_SECONDS",
-        gt=0,
-        description="an image has failed so long after its last chunk",
+    camera_timeout_s: PositiveFloat = setting(
+        "CAMERA_TIMEOUT_SECONDS", 300, "an image has failed so long after its last chunk"
     )
-    camera_resume_days: float = Field(
+    camera_resume_days: PositiveFloat = setting(
+        "CAMERA_RESUME_DAYS",
         7,
-        alias="CAMERA_RESUME_DAYS",
-        gt=0,
-        description="chunks of a failed image are kept for so long, for a camera that goes on",
+        "chunks of a failed image are kept for so long, for a camera that goes on",
     )
-    camera_awake_s: float = Field(
-        60,
-        alias="CAMERA_AWAKE_SECONDS",
-        gt=0,
-        description="commands are sent to cameras that were heard within so long",
+    camera_awake_s: PositiveFloat = setting(
+        "CAMERA_AWAKE_SECONDS", 60, "commands are sent to cameras that were heard within so long"
     )
-    camera_round_s: float = Field(
+    camera_round_s: PositiveFloat = setting(
+        "CAMERA_ROUND_SECONDS", 30, "how often it is asked which cameras miss their wakes"
+    )
+    camera_days: PositiveFloat = setting(
+        "CAMERA_RETENTION_DAYS",
         30,
-        alias="CAMERA_ROUND_SECONDS",
-        gt=0,
-        description="how often it is asked which cameras miss their wakes",
+        "how long it is kept how images came, what was told and what was refused",
     )
-    camera_days: float = Field(
-        30,
-        alias="CAMERA_RETENTION_DAYS",
-        gt=0,
-        description="how long it is kept how images came, what was told and what was refused",
-    )
-    camera_observe_s: float = Field(
+    camera_observe_s: PositiveFloat = setting(
+        "CAMERA_OBSERVE_SECONDS",
         2,
-        alias="CAMERA_OBSERVE_SECONDS",
-        gt=0,
-        description="how often it is looked for images of cameras that nobody has judged yet",
+        "how often it is looked for images of cameras that nobody has judged yet",
     )
-    camera_bridge_url: str | None = Field(
+    camera_bridge_url: str | None = setting(
+        "CAMERA_BRIDGE_URL",
         None,
-        alias="CAMERA_BRIDGE_URL",
-        description="address of cloud-ingestion, https://host; with it the wakes of cameras become "
+        "address of cloud-ingestion, https://host; with it the wakes of cameras become "
         "readings and images of their farm too (farm: program, barn: site); without it none do",
     )
-    camera_bridge_key_file: Path | None = Field(
+    camera_bridge_key_file: Path | None = setting(
+        "CAMERA_BRIDGE_KEY_FILE",
         None,
-        alias="CAMERA_BRIDGE_KEY_FILE",
-        description="the bridge's own key, enrolled as the edge cloud-camera-bridge for the "
+        "the bridge's own key, enrolled as the edge cloud-camera-bridge for the "
         "companies whose wakes it may send (farmiq edge invite, farmiq edge enroll)",
     )
-    camera_bridge_s: float = Field(
-        5,
-        alias="CAMERA_BRIDGE_SECONDS",
-        gt=0,
-        description="how often the bridge looks for wakes that are complete",
+    camera_bridge_s: PositiveFloat = setting(
+        "CAMERA_BRIDGE_SECONDS", 5, "how often the bridge looks for wakes that are complete"
     )
-    broker_users_file: Path | None = Field(
+    broker_users_file: Path | None = setting(
+        "FARMIQ_CLOUD_BROKER_USERS_FILE",
         None,
-        alias="FARMIQ_CLOUD_BROKER_USERS_FILE",
-        description="where the cameras' broker (NATS) reads its users from; we write it from the "
+        "where the cameras' broker (NATS) reads its users from; we write it from the "
         "logins of cameras",
     )
-    broker_own_users: str = Field(
+    broker_own_users: str = setting(
+        "FARMIQ_CLOUD_BROKER_OWN_USERS",
         "GATEWAY",
-        alias="FARMIQ_CLOUD_BROKER_OWN_USERS",
-        description="users of the broker who are no cameras: names in own-users.conf beside it",
+        "users of the broker who are no cameras: names in own-users.conf beside it",
         pattern=r"^[A-Z_]+(,[A-Z_]+)*$",
     )
-    broker_pid_file: Path | None = Field(
+    broker_pid_file: Path | None = setting(
+        "FARMIQ_CLOUD_BROKER_PID_FILE",
         None,
-        alias="FARMIQ_CLOUD_BROKER_PID_FILE",
-        description="pid file of the broker, which gets SIGHUP when its users change; "
+        "pid file of the broker, which gets SIGHUP when its users change; "
         "without it something else must reload the broker",
     )
-    broker_log_file: Path | None = Field(
+    broker_log_file: Path | None = setting(
+        "FARMIQ_CLOUD_BROKER_LOG_FILE",
         None,
-        alias="FARMIQ_CLOUD_BROKER_LOG_FILE",
-        description="log of the cameras' broker; what it refuses is counted, and told in our log",
+        "log of the cameras' broker; what it refuses is counted, and told in our log",
     )
-    weighvision_incomplete_min: float = Field(
+    weighvision_incomplete_min: PositiveFloat = setting(
+        "WEIGHVISION_INCOMPLETE_MINUTES",
         10,
-        alias="WEIGHVISION_INCOMPLETE_MINUTES",
-        gt=0,
-        description="how long a weigh session waits for its image, and after its last event for "
+        "how long a weigh session waits for its image, and after its last event for "
         "any other part, until pages and the API show it as INCOMPLETE",
     )
-    broker_nats_url: SecretStr | None = Field(
+    broker_nats_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_BROKER_NATS_URL",
         None,
-        alias="FARMIQ_CLOUD_BROKER_NATS_URL",
-        description="the broker's own protocol (NATS), nats://user:password@host:4222: what the "
+        "the broker's own protocol (NATS), nats://user:password@host:4222: what the "
         "broker may keep is bounded through it; without it one sender may fill the broker",
     )
-    broker_callout_url: SecretStr | None = Field(
+    broker_callout_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_BROKER_CALLOUT_URL",
         None,
-        alias="FARMIQ_CLOUD_BROKER_CALLOUT_URL",
-        description="where the broker (NATS) asks us who may connect (auth_callout): "
+        "where the broker (NATS) asks us who may connect (auth_callout): "
         "nats://user:password@host:4222, of its system account; then no users file is needed",
     )
-    broker_callout_key_file: Path | None = Field(
+    broker_callout_key_file: Path | None = setting(
+        "FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
         None,
-        alias="FARMIQ_CLOUD_BROKER_CALLOUT_KEY_FILE",
-        description="the key that signs those answers; `farmiq device callout` makes it",
+        "the key that signs those answers; `farmiq device callout` makes it",
     )
-    broker_client_ids: Literal["own", "any"] = Field(
+    broker_client_ids: Literal["own", "any"] = setting(
+        "FARMIQ_CLOUD_BROKER_CLIENT_IDS",
         "own",
-        alias="FARMIQ_CLOUD_BROKER_CLIENT_IDS",
-        description="with a callout: own, a camera connects under client ids of its own only; any, "
+        "with a callout: own, a camera connects under client ids of its own only; any, "
         "for cameras whose id cannot be changed, only those of others are refused",
     )
-    broker_monitor_url: str | None = Field(
+    broker_monitor_url: str | None = setting(
+        "FARMIQ_CLOUD_BROKER_MONITOR_URL",
         None,
-        alias="FARMIQ_CLOUD_BROKER_MONITOR_URL",
-        description="monitoring endpoint of the cameras' broker (NATS), such as "
+        "monitoring endpoint of the cameras' broker (NATS), such as "
         "http://127.0.0.1:8222, which tells how much each sends; without it none is paused",
     )
-    camera_per_second: float = Field(
+    camera_per_second: NonNegativeFloat = setting(
+        "CAMERA_MESSAGES_PER_SECOND",
         50,
-        alias="CAMERA_MESSAGES_PER_SECOND",
-        ge=0,
-        description="messages that a camera may send for ever; beyond them and the burst its login "
+        "messages that a camera may send for ever; beyond them and the burst its login "
         "is paused at the broker for a while; 0: none is",
     )
-    camera_burst: float = Field(
+    camera_burst: float = setting(
+        "CAMERA_MESSAGES_BURST",
         5_000,
-        alias="CAMERA_MESSAGES_BURST",
+        "messages that a camera may send at once: the chunks of its largest image, or of several",
         ge=1,
-        description="messages that a camera may send at once: the chunks of its largest image, or "
-        "of several",
     )
-    camera_bytes_per_second: float = Field(
+    camera_bytes_per_second: NonNegativeFloat = setting(
+        "CAMERA_BYTES_PER_SECOND",
         2**20,
-        alias="CAMERA_BYTES_PER_SECOND",
-        ge=0,
-        description="bytes that a camera may send for ever, as CAMERA_MESSAGES_PER_SECOND",
+        "bytes that a camera may send for ever, as CAMERA_MESSAGES_PER_SECOND",
     )
-    camera_bytes_burst: float = Field(
+    camera_bytes_burst: float = setting(
+        "CAMERA_BYTES_BURST",
         64 * 2**20,
-        alias="CAMERA_BYTES_BURST",
+        "bytes that a camera may send at once: several of its largest images",
         ge=1,
-        description="bytes that a camera may send at once: several of its largest images",
     )
-    camera_calendar_s: float = Field(
+    camera_calendar_s: PositiveFloat = setting(
+        "CAMERA_CALENDAR_SECONDS",
         60,
-        alias="CAMERA_CALENDAR_SECONDS",
-        gt=0,
+        "how often it is looked for sites of cameras whose day begins or ends",
         le=3600,
-        description="how often it is looked for sites of cameras whose day begins or ends",
     )
-    camera_pending_s: float = Field(
+    camera_pending_s: PositiveFloat = setting(
+        "CAMERA_PENDING_SECONDS",
         300,
-        alias="CAMERA_PENDING_SECONDS",
-        gt=0,
-        description="how long a camera's wake waits for its image after the last sign of it, until "
+        "how long a camera's wake waits for its image after the last sign of it, until "
         "it has failed",
     )
-    next_wake_min_s: float = Field(
+    next_wake_min_s: NonNegativeFloat = setting(
+        "NEXT_WAKE_MIN_SECONDS",
         60,
-        alias="NEXT_WAKE_MIN_SECONDS",
-        ge=0,
+        "a camera is told to wake so many seconds from now at the earliest",
         le=3600,
-        description="a camera is told to wake so many seconds from now at the earliest",
     )
-    next_wake_spread_s: float = Field(
+    next_wake_spread_s: NonNegativeFloat = setting(
+        "NEXT_WAKE_SPREAD_SECONDS",
         0,
-        alias="NEXT_WAKE_SPREAD_SECONDS",
-        ge=0,
-        le=1800,
-        description="cameras are told to wake up to so many seconds after their time, each always "
+        "cameras are told to wake up to so many seconds after their time, each always "
         "by the same share, so that thousands do not wake in one second; 0: all on time",
+        le=1800,
     )
-    sign_in_hours: float = Field(
-        12,
-        alias="CONSOLE_SIGN_IN_HOURS",
-        gt=0,
-        description="how long a sign-in to the console lasts",
+    sign_in_hours: PositiveFloat = setting(
+        "CONSOLE_SIGN_IN_HOURS", 12, "how long a sign-in to the console lasts"
     )
-    cookie_secure_given: bool | None = Field(
+    cookie_secure_given: bool | None = setting(
+        "CONSOLE_COOKIE_SECURE",
         None,
-        alias="CONSOLE_COOKIE_SECURE",
-        description="true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
+        "true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
         "default: true if we serve HTTPS ourselves",
     )
 

@@ -10,6 +10,8 @@ from pydantic import (
     ConfigDict,
     Field,
     IPvAnyNetwork,
+    PositiveFloat,
+    PositiveInt,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -33,68 +35,75 @@ class SettingsError(Exception):
     """Settings are missing or odd; the text names each and says what it is for."""
 
 
+def setting(variable: str, default: Any, text: str, **limits: Any) -> Any:
+    """A field that is read from this environment variable; `text` explains it to who sets it."""
+    return Field(default, alias=variable, description=text, **limits)
+
+
+def required(variable: str, text: str) -> Any:
+    return Field(alias=variable, description=text)
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, populate_by_name=True, extra="ignore", allow_inf_nan=False
     )
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", alias="FARMIQ_LOG_LEVEL", description="debug, info, warning, error"
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "FARMIQ_LOG_LEVEL", "info", "debug, info, warning, error"
     )
-    tls_ca_file: Path | None = Field(
+    tls_ca_file: Path | None = setting(
+        "FARMIQ_TLS_CA_FILE",
         None,
-        alias="FARMIQ_TLS_CA_FILE",
-        description="authority that checks servers' certificates; default: the system's",
+        "authority that checks servers' certificates; default: the system's",
     )
-    tls_cert_file: Path | None = Field(
+    tls_cert_file: Path | None = setting(
+        "FARMIQ_TLS_CERT_FILE",
         None,
-        alias="FARMIQ_TLS_CERT_FILE",
-        description="certificate we show, as a client and on our own HTTP address (then HTTPS)",
+        "certificate we show, as a client and on our own HTTP address (then HTTPS)",
     )
-    tls_key_file: Path | None = Field(
-        None, alias="FARMIQ_TLS_KEY_FILE", description="private key of that certificate"
+    tls_key_file: Path | None = setting(
+        "FARMIQ_TLS_KEY_FILE", None, "private key of that certificate"
     )
 
-    actions_per_minute: int = Field(
+    actions_per_minute: PositiveInt = setting(
+        "API_ACTIONS_PER_MINUTE",
         120,
-        alias="API_ACTIONS_PER_MINUTE",
-        ge=1,
-        description="how often a key or a person may act over HTTP (redrive, discard, register …)",
+        "how often a key or a person may act over HTTP (redrive, discard, register …)",
     )
 
-    request_within_s: float = Field(
+    request_within_s: PositiveFloat = setting(
+        "API_REQUEST_SECONDS",
         60,
-        alias="API_REQUEST_SECONDS",
-        gt=0,
-        description="how long a client may take to send a request; then it is answered 408",
+        "how long a client may take to send a request; then it is answered 408",
     )
 
-    max_connections: int = Field(
+    max_connections: int = setting(
+        "API_MAX_CONNECTIONS",
         512,
-        alias="API_MAX_CONNECTIONS",
-        ge=8,
-        description="how many HTTP connections may be open at once; when there are more, the one "
+        "how many HTTP connections may be open at once; when there are more, the one "
         "that was idle longest is closed, those that never signed in first",
+        ge=8,
     )
-    max_connections_per_address: int = Field(
+    max_connections_per_address: int = setting(
+        "API_MAX_CONNECTIONS_PER_ADDRESS",
         128,
-        alias="API_MAX_CONNECTIONS_PER_ADDRESS",
+        "how many of them from one address; not counted for trusted proxies",
         ge=4,
-        description="how many of them from one address; not counted for trusted proxies",
     )
-    trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = setting(
+        "API_TRUSTED_PROXIES",
         tuple(connections.LOOPBACK),
-        alias="API_TRUSTED_PROXIES",
-        description="addresses or networks of our own reverse proxies, comma-separated, which say "
+        "addresses or networks of our own reverse proxies, comma-separated, which say "
         "in X-Forwarded-For who the client is; none: -; default: this machine itself",
     )
 
-    metrics_token: SecretStr | None = Field(
+    metrics_token: SecretStr | None = setting(
+        "API_METRICS_TOKEN",
         None,
-        alias="API_METRICS_TOKEN",
-        min_length=16,
-        description="who asks for /metrics with it (Authorization: Bearer …) sees figures by "
+        "who asks for /metrics with it (Authorization: Bearer …) sees figures by "
         "tenant; without it they are summed over all",
+        min_length=16,
     )
 
     @field_validator("trusted_proxies", mode="before")

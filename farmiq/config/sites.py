@@ -1,10 +1,28 @@
 """The settings of each site by its name, and a commented file of them."""
 
-from farmiq.config.admin import AdminSettings
+from pydantic import SecretStr
+
 from farmiq.config.cloud import CloudSettings
 from farmiq.config.device import DeviceSettings
 from farmiq.config.edge import EdgeSettings
-from farmiq.config.settings import Settings
+from farmiq.config.settings import Settings, setting
+
+
+class AdminSettings(Settings):
+    """For `farmiq migrate`, `trace` and `topology`: the owners of the databases and of the bus."""
+
+    edge_db_url: SecretStr | None = setting(
+        "FARMIQ_EDGE_DB_ADMIN_URL", None, "PostgreSQL of the edge, as the owner of its tables"
+    )
+    cloud_db_url: SecretStr | None = setting(
+        "FARMIQ_CLOUD_DB_ADMIN_URL", None, "PostgreSQL of the cloud, as the owner of its tables"
+    )
+    rabbitmq_api_url: SecretStr | None = setting(
+        "FARMIQ_RABBITMQ_API_URL",
+        None,
+        "management API of cloud-rabbitmq, as an administrator, for farmiq topology",
+    )
+
 
 TEMPLATES: dict[str, type[Settings]] = {
     "device": DeviceSettings,

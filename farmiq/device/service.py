@@ -70,7 +70,7 @@ class Agent:
     def __init__(self, settings: DeviceSettings, buffer: Buffer) -> None:
         self._settings, self._buffer = settings, buffer
         identity = Identity(settings.place, settings.station_id)
-        writer = Writer(identity, buffer.boot_id, limits(settings))
+        writer = Writer(identity, buffer, limits(settings))
         gate = SendGate(settings.per_second)
         self.recorder = Recorder(
             buffer, writer, on_commit=self._wake, scale=_picture_scaler(settings)
@@ -219,13 +219,8 @@ class Agent:
 async def _opened(
     settings: DeviceSettings, clock: Clock, damage: str | None
 ) -> AsyncIterator[Agent]:
-    path = settings.buffer_dir / database.FILE
     with database.locked(settings.buffer_dir):
-        salvaged = None
-        if damage is not None:
-            salvaged = await asyncio.to_thread(database.salvaged, path, reason=damage)
-        buffer = await database.opened(settings.buffer_dir, clock=clock)
-        buffer.salvaged = salvaged or buffer.salvaged
+        buffer = await database.opened(settings.buffer_dir, clock=clock, damage=damage)
         try:
             yield Agent(settings, buffer)
         finally:

@@ -1,7 +1,6 @@
 """How the station is: its alarms, and what its buffer holds; for status topic, page and command."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,27 +26,6 @@ MAX_SHOWN = 20
 class Alarm:
     since: datetime
     text: str
-
-
-@dataclass
-class Alarms:
-    _raised: dict[str, Alarm] = field(default_factory=dict)
-
-    def set(self, name: str, text: str | None, *, now: datetime) -> bool:
-        """Raise with a text, or clear with None; True if that changed anything."""
-        known = self._raised.get(name)
-        if text is None:
-            return self._raised.pop(name, None) is not None
-        self._raised[name] = Alarm(known.since if known else now, text)
-        return known is None
-
-    @property
-    def raised(self) -> Mapping[str, Alarm]:
-        return self._raised
-
-    @property
-    def is_grave(self) -> bool:
-        return bool(GRAVE & self._raised.keys())
 
 
 def summary(tx: Tx) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The MQTT envelope: what every message on an `iot/` topic wears."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import msgspec
 from farmiq.messages import check
 from farmiq.messages.ids import Id, Instant, TraceId
 from farmiq.messages.kinds import Seq
+from farmiq.messages.topics import Place
 
 SCHEMA_VERSION = "1.0"
 
@@ -40,6 +42,35 @@ def read(raw: bytes) -> Envelope:
     except check.DECODE_ERRORS as error:
         body, unkeepable = check.look(raw)
         raise check.InvalidError([*unkeepable, *problems(body)] or [str(error)]) from None
+
+
+def write(
+    place: Place,
+    payload: bytes,
+    *,
+    event_type: str,
+    event_id: UUID,
+    at: datetime,
+    trace_id: str | None = None,
+    **more: Any,
+) -> bytes:
+    """The bytes of a message of, or to, the device at this place; its own trace if none is given.
+
+    `payload` is JSON; `more` is what our agent adds: seq, boot_id, content_hash.
+    """
+    return msgspec.json.encode(
+        Envelope(
+            schema_version=SCHEMA_VERSION,
+            event_id=event_id,
+            trace_id=trace_id or str(event_id),
+            tenant_id=place.tenant_id,
+            device_id=place.device_id,
+            event_type=event_type,
+            ts=at.astimezone(UTC),
+            payload=msgspec.Raw(payload),
+            **more,
+        )
+    )
 
 
 def strict(raw: bytes) -> Envelope:

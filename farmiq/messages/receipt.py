@@ -6,8 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.messages import check
-from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages import check, envelope
 from farmiq.messages.topics import Place
 
 RECEIPT = "device.receipt"
@@ -37,19 +36,8 @@ def write(
     now: datetime,
 ) -> bytes:
     rejected = tuple(Refusal(event_id=key, reason=why) for key, why in refused.items())
-    receipt = Receipt(event_ids=stored, rejected=rejected)
-    return msgspec.json.encode(
-        Envelope(
-            schema_version=SCHEMA_VERSION,
-            event_id=event_id,
-            trace_id=str(event_id),
-            tenant_id=place.tenant_id,
-            device_id=place.device_id,
-            event_type=RECEIPT,
-            ts=now,
-            payload=msgspec.Raw(msgspec.json.encode(receipt)),
-        )
-    )
+    body = msgspec.json.encode(Receipt(event_ids=stored, rejected=rejected))
+    return envelope.write(place, body, event_type=RECEIPT, event_id=event_id, at=now)
 
 
 def read(payload: msgspec.Raw) -> Receipt:

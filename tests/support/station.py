@@ -58,7 +58,7 @@ async def recorder(
     folder: Path, *, clock: Clock | None = None, within: Limits | None = None
 ) -> Recorder:
     opened: Buffer = await database.opened(folder, clock=clock or MovedClock())
-    return Recorder(opened, Writer(WHO, opened.boot_id, within or limits()))
+    return Recorder(opened, Writer(WHO, opened, within or limits()))
 
 
 def picture(session_id: UUID | None, *, at: datetime = BEGAN, size: int = 400) -> Picture:

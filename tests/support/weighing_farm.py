@@ -255,7 +255,7 @@ async def fill(
     """Weighings in a station's buffer before its agent runs; the sha256 of their pictures."""
     buffer = await buffers.opened(each.buffer, clock=Clock())
     who = Identity(each.post.place, each.post.station_id)
-    book = Recorder(buffer, Writer(who, buffer.boot_id, station.limits(events=most_events)))
+    book = Recorder(buffer, Writer(who, buffer, station.limits(events=most_events)))
     given = set()
     for _ in range(sessions):
         session_id, at = ids.new(), datetime.now(UTC)

@@ -24,13 +24,13 @@ def test_trusted_proxies_are_addresses_and_networks(given: str, proxy: str, stra
     assert not connections.is_within(stranger, limits.proxies)
 
 
-def test_no_proxy_is_trusted_if_it_is_said_so() -> None:
+def test_dash_for_trusted_proxies_trusts_none() -> None:
     assert CloudSettings.load({**REQUIRED, "API_TRUSTED_PROXIES": "-"}).limits.proxies == ()
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("API_TRUSTED_PROXIES", "proxy.example"), ("API_METRICS_TOKEN", "short")]
 )
-def test_setting_that_cannot_be_is_named(name: str, value: str) -> None:
+def test_impossible_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         CloudSettings.load({**REQUIRED, name: value})

@@ -18,10 +18,10 @@ from farmiq.config.settings import SettingsError
         ("SYNC_MAX_ATTEMPTS", "99999999999999999999"),
     ],
 )
-def test_a_number_beyond_reason_is_refused_by_name(name: str, value: str) -> None:
+def test_number_beyond_reason_is_rejected_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"{name} is wrong"):
         EdgeSettings.load_some({name: value})
 
 
-def test_a_hundred_years_are_taken() -> None:
+def test_duration_of_a_hundred_years_is_accepted() -> None:
     assert EdgeSettings.load_some({"OUTBOX_RETENTION_DAYS": "36500"}).outbox_retention_days == 36500

@@ -24,7 +24,7 @@ def test_time_between_clocks_that_differ_is_never_negative() -> None:
     assert found[3][0].note == "note; by the cloud's clock, which is 90 s behind"
 
 
-def test_a_late_device_needs_no_word_about_its_clock() -> None:
+def test_device_that_sent_earlier_has_no_note_about_its_clock() -> None:
     """It may have been offline: nothing tells its buffer from its clock."""
     found = trace.timed([hop("device", -3600), hop("edge", 0)])
     assert [(each.note, after) for each, after in found] == [("note", ""), ("note", "+0 ms")]
@@ -68,7 +68,7 @@ def owed(status: str, **changes: Any) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_a_waiting_event_says_why_and_what_to_do(
+def test_waiting_event_names_the_reason_and_the_next_command(
     row: dict[str, Any], trouble: dict[str, Any] | None, says: str, command: str
 ) -> None:
     note, found = trace.delivery(row, trouble)

@@ -29,7 +29,6 @@ VERSION = 1
 # Pages that SQLite keeps in memory, in KiB: constant, however much is buffered.
 CACHE_KIB = 2048
 BUSY_S = 10.0
-PAGE_BYTES = salvage.PAGE_BYTES
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -62,8 +61,9 @@ class Clock:
 class Buffer:
     """Open it with `opened`. All work runs in its one thread, a transaction at a time."""
 
-    def __init__(self, folder: Path, *, clock: Clock) -> None:
-        self.folder, self.clock = folder, clock
+    def __init__(self, folder: Path, *, clock: Clock, damage: str | None = None) -> None:
+        """`damage`: what an earlier run found wrong with the file; it is salvaged first."""
+        self.folder, self.clock, self._damage = folder, clock, damage
         self.boot_id = ids.new().hex
         self.salvaged: salvage.Salvaged | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="buffer")
@@ -114,7 +114,7 @@ class Buffer:
         path = self.folder / FILE
         salvage.finish(path)
         # The first picture of an open buffer makes the folder of pictures.
-        problem = salvage.missing(path, used=self.pictures.exist())
+        problem = salvage.missing(path, used=self.pictures.exist()) or self._damage
         try:
             if problem is not None:
                 self.salvaged = salvage.salvage(path, connect, reason=problem)
@@ -185,7 +185,7 @@ class PictureFiles:
                 os.fsync(file.fileno())
             crash.here("agent.picture_written")
             partial.rename(path)
-            sync_folder(self._folder)
+            salvage.sync_folder(self._folder)
         except OSError:
             partial.unlink(missing_ok=True)
             raise
@@ -226,9 +226,6 @@ class PictureFiles:
         return self._folder / f"{image_id}{self.SUFFIX}"
 
 
-sync_folder = salvage.sync_folder
-
-
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder is ours alone; the lock ends with the process. Raises TakenError."""
@@ -258,14 +255,6 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def salvaged(path: Path, *, reason: str) -> salvage.Salvaged:
-    """Raises DiskFullError: then the damaged file is where it was, and it can be tried again."""
-    try:
-        return salvage.salvage(path, connect, reason=reason)
-    except sqlite3.DatabaseError as error:
-        raise _translated(error) from error
-
-
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """For commands beside a running agent."""
     if not path.exists():
@@ -288,7 +277,7 @@ def integrity_problem(path: Path) -> str | None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     for pragma in (
-        f"page_size = {PAGE_BYTES}",
+        f"page_size = {salvage.PAGE_BYTES}",
         f"cache_size = -{CACHE_KIB}",
         "journal_mode = wal",
         "synchronous = full",
@@ -322,8 +311,8 @@ def _translated(error: sqlite3.Error) -> Exception:
     return DamagedError(str(error)) if _is(error, _DAMAGED) else error
 
 
-async def opened(folder: Path, *, clock: Clock) -> Buffer:
-    buffer = Buffer(folder, clock=clock)
+async def opened(folder: Path, *, clock: Clock, damage: str | None = None) -> Buffer:
+    buffer = Buffer(folder, clock=clock, damage=damage)
     await buffer.open()
     if (report := buffer.salvaged) is not None:
         log.get("iot-weighvision-agent").error(

@@ -65,18 +65,14 @@ class BufferJobs:
             lambda tx: store.unsettled(tx, after=after, limit=_PORTION)  # noqa: B023 - at once
         ):
             after = page[-1]
-            settled += await self.buffer.do(lambda tx: self._settle_page(tx, page))
+            settled += await self.buffer.do(
+                lambda tx: sum(self.writer.settle_session(tx, session_id) for session_id in page)
+            )
         return settled
-
-    def _settle_page(self, tx: Tx, page: list[str]) -> int:
-        now_s = self.buffer.now_s()
-        return sum(self.writer.settle_session(tx, session_id, now_s=now_s) for session_id in page)
 
     async def _purge(self) -> None:
         while True:
-            counts = await self.buffer.do(
-                lambda tx: self.writer.purge(tx, now_s=self.buffer.now_s())
-            )
+            counts = await self.buffer.do(self.writer.purge)
             if not any(counts.values()):
                 return
             log.get(NAME).info("buffer.compacted", count=sum(counts.values()))

@@ -142,7 +142,7 @@ class Recorder:
                 session_id=str(session_id),
                 batch_id=batch_id,
                 trace_id=trace_id,
-                boot_id=self.writer.boot_id,
+                boot_id=self.buffer.boot_id,
                 opened_at=_text(at),
                 state="open",
                 order_us=rules.order_us(at, previous_us=None),
@@ -152,9 +152,7 @@ class Recorder:
                 weighvision.SessionCreatedByDevice(
                     batch_id=batch_id, initial_weight_kg=initial_weight_kg
                 ),
-                event_type=weighvision.SESSION_CREATED,
                 at=at,
-                now_s=self.buffer.now_s(),
                 trace_id=trace_id,
                 session_id=str(session_id),
             )
@@ -174,7 +172,7 @@ class Recorder:
             self._require_open(tx, session_id)
             row = {"session_id": str(session_id), "weight_kg": weight_kg, "weighed_at": _text(at)}
             store.insert(tx, "weights", **row)
-            self.writer.settle_session(tx, str(session_id), now_s=self.buffer.now_s())
+            self.writer.settle_session(tx, str(session_id))
             crash.here("agent.before_weigh_commit")
 
         await self._commit(work)
@@ -212,7 +210,7 @@ class Recorder:
         """Cancel sessions that an earlier run did not end: the animal has left the scale."""
 
         def work(tx: Tx) -> int:
-            session_ids = store.open_of_other_boots(tx, self.writer.boot_id, limit=100)
+            session_ids = store.open_of_other_boots(tx, self.buffer.boot_id, limit=100)
             for session_id in session_ids:
                 session = store.session(tx, session_id) or {}
                 reason = (
@@ -224,7 +222,7 @@ class Recorder:
                 store.set_session(
                     tx, session_id, state="cancelled", ended_at=_text(at), reason=reason
                 )
-                self.writer.settle_session(tx, session_id, now_s=self.buffer.now_s())
+                self.writer.settle_session(tx, session_id)
             return len(session_ids)
 
         return await self._commit(work)
@@ -237,7 +235,7 @@ class Recorder:
             if session["state"] != "open":
                 return
             store.set_session(tx, str(session_id), state=state, ended_at=_text(at), **columns)
-            self.writer.settle_session(tx, str(session_id), now_s=self.buffer.now_s())
+            self.writer.settle_session(tx, str(session_id))
             crash.here("agent.before_end_commit")
 
         await self._commit(work)
@@ -315,7 +313,7 @@ class Recorder:
             size_bytes=len(picture.data),
             sha256=hashlib.sha256(picture.data).hexdigest(),
             captured_at=_text(picture.captured_at),
-            kept_boot=self.writer.boot_id,
+            kept_boot=self.buffer.boot_id,
             kept_s=self.buffer.now_s(),
             state="waiting",
         )

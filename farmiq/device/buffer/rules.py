@@ -9,8 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.messages import device, topics, weighvision
-from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages import device, envelope, topics, weighvision
+from farmiq.messages.envelope import Envelope
 from farmiq.messages.topics import Place, SessionTopic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,20 +95,16 @@ def encode(
 ) -> bytes:
     """The envelope of an event, as it is stored and sent."""
     body = msgspec.json.encode(payload)
-    return msgspec.json.encode(
-        Envelope(
-            schema_version=SCHEMA_VERSION,
-            event_id=event_id,
-            trace_id=trace_id,
-            tenant_id=identity.place.tenant_id,
-            device_id=identity.place.device_id,
-            event_type=event_type,
-            ts=at.astimezone(UTC),
-            payload=msgspec.Raw(body),
-            seq=seq,
-            boot_id=boot_id,
-            content_hash=hashlib.sha256(body).hexdigest(),
-        )
+    return envelope.write(
+        identity.place,
+        body,
+        event_type=event_type,
+        event_id=event_id,
+        trace_id=trace_id,
+        at=at,
+        seq=seq,
+        boot_id=boot_id,
+        content_hash=hashlib.sha256(body).hexdigest(),
     )
 
 
@@ -133,11 +129,11 @@ def order_us(at: datetime, *, previous_us: int | None) -> int:
 def is_intact(raw: bytes, *, event_id: str) -> bool:
     """Whether stored bytes are still the event that was written; a torn page shows here."""
     try:
-        envelope = msgspec.json.decode(raw, type=Envelope)
+        worn = msgspec.json.decode(raw, type=Envelope)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
-    digest = hashlib.sha256(bytes(envelope.payload)).hexdigest()
-    return str(envelope.event_id) == event_id and digest == envelope.content_hash
+    digest = hashlib.sha256(bytes(worn.payload)).hexdigest()
+    return str(worn.event_id) == event_id and digest == worn.content_hash
 
 
 # --- what a full buffer deletes, and in which order (C-31, C-86)

@@ -5,19 +5,21 @@ capture --> sessions, weights, images --> [writer] --> events, ledger
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from farmiq import crash
 from farmiq.device.buffer import rules, store
+from farmiq.device.buffer.database import Buffer
 from farmiq.device.buffer.rules import Identity, Room
 from farmiq.device.buffer.store import Tx
-from farmiq.messages import device, weighvision
+from farmiq.messages import catalogue, device, weighvision
 from farmiq.plumbing import ids
 
 _PORTION = 500
+_EVENT_TYPES = {kind.payload: name for name, kind in catalogue.MQTT.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """`boot_id` is the run of the agent, as the events that it makes name it."""
-
     identity: Identity
-    boot_id: str
+    buffer: Buffer
     limits: Limits
 
     def emit(
@@ -46,14 +46,13 @@ class Writer:
         tx: Tx,
         payload: msgspec.Struct,
         *,
-        event_type: str,
         at: datetime,
-        now_s: float,
         trace_id: str | None = None,
         session_id: str | None = None,
     ) -> int:
         """Make an event and store it; returns its seq. A full buffer makes room first."""
         self.make_room(tx, need=1)
+        event_type = _EVENT_TYPES[type(payload)]
         event_id, seq = ids.new(), store.next_seq(tx)
         session = store.session(tx, session_id) if session_id else None
         raw = rules.encode(
@@ -64,7 +63,7 @@ class Writer:
             trace_id=trace_id or str(event_id),
             at=at,
             seq=seq,
-            boot_id=self.boot_id,
+            boot_id=self.buffer.boot_id,
         )
         order_us = rules.order_us(at, previous_us=session["order_us"] if session else None)
         if session is not None:
@@ -81,19 +80,21 @@ class Writer:
             topic=rules.topic(self.identity, event_type, UUID(session_id) if session_id else None),
             raw=raw,
             state="waiting",
-            kept_s=now_s,
+            kept_s=self.buffer.now_s(),
         )
         return seq
 
     # --- sessions
 
-    def settle_session(self, tx: Tx, session_id: str, *, now_s: float) -> bool:
+    def settle_session(self, tx: Tx, session_id: str) -> bool:
         """Make the events that may be made by now; False while pictures are awaited."""
         session = store.session(tx, session_id)
         if session is None or session["settled"]:
             return True
+        now_s = self.buffer.now_s()
+        patient_since_s = now_s - self.limits.patience_s
         if store.is_image_awaited(
-            tx, session_id, boot_id=self.boot_id, stored_after_s=now_s - self.limits.patience_s
+            tx, session_id, boot_id=self.buffer.boot_id, stored_after_s=patient_since_s
         ):
             return False
         first, last = session["first_weight_seq"], session["last_weight_seq"]
@@ -103,9 +104,7 @@ class Writer:
             last = self.emit(
                 tx,
                 weighvision.WeightRecorded(weight_kg=weight_kg),
-                event_type=weighvision.WEIGHT_RECORDED,
                 at=datetime.fromisoformat(weighed_at),
-                now_s=now_s,
                 trace_id=session["trace_id"],
                 session_id=session_id,
             )
@@ -115,19 +114,15 @@ class Writer:
             return False
         payload: msgspec.Struct
         if session["state"] == "closed":
-            event_type = weighvision.SESSION_FINALIZED
             payload = weighvision.SessionFinalizedByDevice(
                 image_count=session["images"], final_weight_kg=session["final_weight_kg"]
             )
         else:
-            event_type = weighvision.SESSION_CANCELLED
             payload = weighvision.SessionCancelledByDevice(reason=session["reason"])
         self.emit(
             tx,
             payload,
-            event_type=event_type,
             at=datetime.fromisoformat(session["ended_at"]),
-            now_s=now_s,
             trace_id=session["trace_id"],
             session_id=session_id,
         )
@@ -136,7 +131,7 @@ class Writer:
 
     # --- pictures
 
-    def uploaded(self, tx: Tx, image: store.Image, *, now_s: float) -> None:
+    def uploaded(self, tx: Tx, image: store.Image) -> None:
         """Make the picture's event when its bytes are in the store, never before (WV-14)."""
         if not store.has_image(tx, image.image_id):
             return
@@ -148,15 +143,13 @@ class Writer:
                 size_bytes=image.size_bytes,
                 sha256=image.sha256,
             ),
-            event_type=weighvision.IMAGE_CAPTURED,
             at=datetime.fromisoformat(image.captured_at),
-            now_s=now_s,
             trace_id=image.trace_id,
             session_id=image.session_id,
         )
         store.remove_image(tx, image.image_id)
         if image.session_id is not None:
-            self.settle_session(tx, image.session_id, now_s=now_s)
+            self.settle_session(tx, image.session_id)
 
     # --- deletion
 
@@ -196,7 +189,7 @@ class Writer:
             store.set_session(tx, session_id, problem="a picture that had failed was dropped")
         return image_id
 
-    def report_drops(self, tx: Tx, *, now: datetime, now_s: float) -> int:
+    def report_drops(self, tx: Tx) -> int:
         """Make the events of the loss ledger (C-83); called while the broker is connected."""
         lines = store.unreported_drops(tx)
         for line in lines:
@@ -211,15 +204,13 @@ class Writer:
                     last_seq=line["last_seq"],
                     reason=line["reason"],
                 ),
-                event_type=device.BUFFER_DROPPED,
-                at=now.astimezone(UTC),
-                now_s=now_s,
+                at=self.buffer.now(),
             )
         return len(lines)
 
-    def purge(self, tx: Tx, *, now_s: float) -> dict[str, int]:
+    def purge(self, tx: Tx) -> dict[str, int]:
         """Delete a portion: stored for a day, rejected for a week, expired, ended sessions."""
-        limits = self.limits
+        limits, now_s = self.limits, self.buffer.now_s()
         stored = store.purge_settled(tx, "stored", before_s=now_s - limits.stored_s, limit=_PORTION)
         crash.here("agent.in_compact")
         week_ago_s = now_s - 7 * max(limits.stored_s, 86_400)

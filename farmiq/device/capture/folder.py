@@ -131,7 +131,7 @@ class Folder:
 
     def _read(self, name: str, mark: Mark, scans: int) -> CameraImage | None:
         path = self.path / name
-        written_at = _moment(mark[0])
+        written_at = moment(mark[0])
         try:
             with path.open("rb") as file:
                 data = file.read(camera.MAX_BYTES + 1)
@@ -163,7 +163,7 @@ class Folder:
             path.rename(target)
 
 
-def _moment(written_ns: int) -> datetime:
+def moment(written_ns: int) -> datetime:
     """The file's own time; now if no calendar has that day."""
     try:
         return kinds.in_utc(datetime.fromtimestamp(written_ns / 1e9, UTC))

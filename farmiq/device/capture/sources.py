@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from farmiq.config import SettingsError
-from farmiq.config.device import DeviceSettings
-from farmiq.config.hardware import HardwareSettings
+from farmiq.config.device import DeviceSettings, HardwareSettings
 from farmiq.device.buffer.recorder import Recorder
 from farmiq.device.capture import camera, indicator, scale, stable, weighing
 from farmiq.device.capture.camera import Camera

@@ -55,9 +55,7 @@ class Commands:
                 device.DeviceCommandAnswered(
                     command_id=command.command_id, outcome=outcome, message=message
                 ),
-                event_type=device.COMMAND_ANSWERED,
                 at=now,
-                now_s=self.buffer.now_s(),
             )
             return answer
 

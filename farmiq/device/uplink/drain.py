@@ -146,13 +146,10 @@ class Drain:
         self._confirmed.clear()
 
         def begin(tx: Tx) -> int:
-            self._report_drops(tx)
+            self.writer.report_drops(tx)
             return store.back_to_waiting(tx)
 
         log.get(NAME).info("drain.connected", count=await self._do(begin))
-
-    def _report_drops(self, tx: Tx) -> int:
-        return self.writer.report_drops(tx, now=self.buffer.now(), now_s=self.buffer.now_s())
 
     async def _wait_for_slot(self, event: Sending) -> None:
         is_replay = event.attempts > 1 or self.buffer.now_s() - event.kept_s > LIVE_S
@@ -241,7 +238,7 @@ class Drain:
             await asyncio.sleep(TICK_S)
             await self._send_overdue_again()
             if number % REPORT_EVERY == 0 and broker.problem() is None:
-                await self._do(self._report_drops)
+                await self._do(self.writer.report_drops)
             await self._check_progress(broker)
 
     async def _send_overdue_again(self) -> None:

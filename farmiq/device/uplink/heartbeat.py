@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from datetime import UTC
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +13,8 @@ from farmiq.device.buffer import salvage, store
 from farmiq.device.buffer.database import Buffer, DiskFullError
 from farmiq.device.buffer.recorder import Recorder
 from farmiq.device.buffer.store import Tx
-from farmiq.device.status import Alarms
 from farmiq.device.uplink.drain import SendGate
-from farmiq.messages import device, topics
-from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages import device, envelope, topics
 from farmiq.messages.instants import rfc3339
 from farmiq.plumbing import ids, log
 from farmiq.plumbing.messaging import mqtt
@@ -37,7 +34,7 @@ class Heartbeat:
     ) -> None:
         self._settings, self._buffer = settings, buffer
         self._recorder, self._gate = recorder, gate
-        self._alarms = Alarms()
+        self._alarms: dict[str, status.Alarm] = {}
         self._started_at = buffer.clock.mono()
         self._depth = self._failed = 0
         self._broker: mqtt.Client | None = None
@@ -55,12 +52,13 @@ class Heartbeat:
 
     def alarm(self, name: str, text: str | None) -> None:
         """Raise an alarm with a text, or clear it with None; logged when that changes anything."""
-        if not self._alarms.set(name, text, now=self._buffer.now()):
-            return
-        if text is None:
+        known = self._alarms.get(name)
+        if text is not None:
+            self._alarms[name] = status.Alarm(known.since if known else self._buffer.now(), text)
+            if known is None:
+                log.get(NAME).error("alarm.raised", name=name, reason=text)
+        elif self._alarms.pop(name, None) is not None:
             log.get(NAME).info("alarm.cleared", name=name)
-        else:
-            log.get(NAME).error("alarm.raised", name=name, reason=text)
 
     async def run(self, broker: mqtt.Client) -> None:
         """Until cancelled: publish when we are connected, when the status changed, and at times."""
@@ -72,7 +70,7 @@ class Heartbeat:
                 await self._check_buffer()
                 self._check_login(broker)
                 now = self._buffer.clock.mono()
-                facts = (broker.connection, self._state(), self._failed, *self._alarms.raised)
+                facts = (broker.connection, self._state(), self._failed, *self._alarms)
                 due = now - published_at >= self._settings.heartbeat_s
                 if self.connected and (facts != published or due):
                     with contextlib.suppress(mqtt.DisconnectedError):
@@ -136,7 +134,7 @@ class Heartbeat:
             "camera_ok": health.camera_ok,
             "alarms": {
                 name: {"since": rfc3339(alarm.since), "text": alarm.text}
-                for name, alarm in self._alarms.raised.items()
+                for name, alarm in self._alarms.items()
             },
         }
 
@@ -149,10 +147,10 @@ class Heartbeat:
     def _state(self) -> Literal["online", "error"]:
         health = self._recorder.health
         broken = health.scale_ok is False or health.camera_ok is False
-        return "error" if broken or self._alarms.is_grave else "online"
+        return "error" if broken or status.GRAVE & self._alarms.keys() else "online"
 
     def _encode(self, state: Literal["online", "offline", "error"]) -> bytes:
-        raised, health = self._alarms.raised, self._recorder.health
+        raised, health = self._alarms, self._recorder.health
         payload = device.DeviceStatus(
             state=state,
             last_seen_at=self._buffer.now(),
@@ -167,18 +165,12 @@ class Heartbeat:
             failed_sessions=self._failed,
             alarms=tuple(raised),
         )
-        event_id = ids.new()
-        return msgspec.json.encode(
-            Envelope(
-                schema_version=SCHEMA_VERSION,
-                event_id=event_id,
-                trace_id=str(event_id),
-                tenant_id=self._settings.tenant_id,
-                device_id=self._settings.device_id,
-                event_type=device.STATUS,
-                ts=self._buffer.now().astimezone(UTC),
-                payload=msgspec.Raw(msgspec.json.encode(payload)),
-            )
+        return envelope.write(
+            self._settings.place,
+            msgspec.json.encode(payload),
+            event_type=device.STATUS,
+            event_id=ids.new(),
+            at=self._buffer.now(),
         )
 
 

@@ -154,7 +154,7 @@ class Uploads:
 
     async def _uploaded(self, image: Image) -> None:
         def work(tx: Tx) -> None:
-            self.writer.uploaded(tx, image, now_s=self.buffer.now_s())
+            self.writer.uploaded(tx, image)
             crash.here("agent.before_uploaded_commit")
 
         await self.buffer.do(work)
@@ -177,8 +177,8 @@ class Uploads:
     async def _count_failure(self, image: Image, reason: str, *, final: bool) -> None:
         attempts = image.attempts + 1
         failed = final or attempts >= self.attempts
-        now_s = self.buffer.now_s()
-        retry_s = now_s + retry_delay_s(image.attempts, base_s=self.backoff_s, chance=chance())
+        delay_s = retry_delay_s(image.attempts, base_s=self.backoff_s, chance=chance())
+        retry_s = self.buffer.now_s() + delay_s
 
         def work(tx: Tx) -> None:
             state = "failed" if failed else "waiting"
@@ -193,7 +193,7 @@ class Uploads:
             if failed and image.session_id is not None:
                 problem = f"a picture could not be uploaded: {reason[:300]}"
                 store.set_session(tx, image.session_id, problem=problem)
-                self.writer.settle_session(tx, image.session_id, now_s=now_s)
+                self.writer.settle_session(tx, image.session_id)
 
         await self.buffer.do(work)
         logger = log.get(NAME)

@@ -98,7 +98,7 @@ async def recorder(folder: Path, **limits: Any) -> AsyncIterator[Recorder]:
         **limits,
     }
     try:
-        yield Recorder(buffer, Writer(Identity(PLACE, "scale-1"), buffer.boot_id, Limits(**given)))
+        yield Recorder(buffer, Writer(Identity(PLACE, "scale-1"), buffer, Limits(**given)))
     finally:
         await buffer.close()
 

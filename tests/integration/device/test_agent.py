@@ -22,7 +22,7 @@ ORDER = [
 
 @pytest.mark.req("WV-01", "WV-03", "WV-04", "WV-07", "WV-08", "WV-10", "WV-13", "WV-14", "WV-17")
 @pytest.mark.req("WV-28", "WV-32", "WV-35")
-async def test_a_weighing_arrives_in_the_documented_order(
+async def test_weighing_arrives_in_the_documented_order(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent = Running()
@@ -52,7 +52,7 @@ async def test_a_weighing_arrives_in_the_documented_order(
 
 
 @pytest.mark.req("WV-15")
-async def test_a_picture_of_no_session_goes_to_the_events_topic(
+async def test_picture_of_no_session_goes_to_the_events_topic(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent = Running()

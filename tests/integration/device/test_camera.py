@@ -59,7 +59,7 @@ async def shot(url: str, *, timeout_s: float = 60.0) -> camera.CameraImage:
         await there.close()
 
 
-async def test_a_snapshot_is_told_by_its_bytes() -> None:
+async def test_snapshot_is_told_by_its_bytes() -> None:
     body = picture(kind="PNG")
     async with serving(lambda _: http("200 OK", body, Content_Type="text/plain")) as host:
         taken = await shot(f"http://{host}/snapshot")
@@ -67,7 +67,7 @@ async def test_a_snapshot_is_told_by_its_bytes() -> None:
     assert (taken.content_type, taken.width, taken.height) == ("image/png", 64, 48)
 
 
-async def test_basic_login() -> None:
+async def test_snapshot_with_basic_login_is_taken() -> None:
     expected = "Basic " + b64encode(b"admin:p@ss word").decode()
 
     def answer(headers: dict[str, str]) -> bytes:
@@ -83,7 +83,7 @@ async def test_basic_login() -> None:
             await shot(f"http://{host}/")
 
 
-async def test_digest_login() -> None:
+async def test_snapshot_with_digest_login_is_taken() -> None:
     def answer(headers: dict[str, str]) -> bytes:
         said = headers.get("authorization", "")
         if said.startswith("Digest") and 'username="admin"' in said and 'nonce="n1"' in said:
@@ -110,14 +110,16 @@ async def test_digest_login() -> None:
         (b"", "no answer"),
     ],
 )
-async def test_what_is_no_picture_is_refused_with_the_reason(answer: bytes, why: str) -> None:
+async def test_bytes_that_are_no_picture_are_rejected_with_the_reason(
+    answer: bytes, why: str
+) -> None:
     async with serving(lambda _: answer) as host:
         with pytest.raises(CameraError, match=why) as found:
             await shot(f"http://{host}/")
         assert "object at 0x" not in str(found.value)
 
 
-async def test_a_camera_that_is_away_or_silent() -> None:
+async def test_camera_that_is_away_or_silent_is_an_error() -> None:
     with pytest.raises(CameraError, match="no answer"):
         await shot("http://127.0.0.1:1/")
 
@@ -142,7 +144,7 @@ def test_any_bytes_are_a_picture_or_refused(rubbish: bytes, where: int, kind: st
             assert camera.decode(data, captured_at=AT).width > 0
 
 
-def test_a_picture_that_would_fill_the_memory_is_refused() -> None:
+def test_picture_that_would_fill_the_memory_is_refused() -> None:
     huge = picture(kind="PNG", size=(9000, 6000))
     with pytest.raises(CameraError, match="pixels"):
         camera.decode(huge, captured_at=AT)
@@ -157,7 +159,7 @@ def video(path: Path, frames: int) -> None:
     writer.release()
 
 
-async def test_frames_of_opencv(tmp_path: Path) -> None:
+async def test_video_frames_of_opencv_are_taken(tmp_path: Path) -> None:
     """A video file stands in for /dev/video0, through the same cv2.VideoCapture."""
     file = tmp_path / "barn.avi"
     video(file, 12)
@@ -170,7 +172,7 @@ async def test_frames_of_opencv(tmp_path: Path) -> None:
     assert taken[0].data != taken[1].data
 
 
-async def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+async def test_video_device_that_is_missing_is_an_error(tmp_path: Path) -> None:
     there = camera.camera(f"v4l2:{tmp_path / 'video7'}")
     with pytest.raises(CameraError, match="cannot be opened"):
         await there.take()
@@ -178,12 +180,12 @@ async def test_a_device_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "http://", "ftp://host/x", "v4l2:", "rtsp://host/1"])
-def test_an_address_that_can_be_none_is_refused(address: str) -> None:
+def test_address_that_cannot_work_is_rejected(address: str) -> None:
     with pytest.raises(ValueError, match="is no camera"):
         camera.camera(address)
 
 
-async def test_a_folder_gives_each_picture_once_and_moves_it_after_it_was_kept(
+async def test_folder_gives_each_picture_once_and_moves_it_after_it_was_kept(
     tmp_path: Path,
 ) -> None:
     for number in range(3):
@@ -202,13 +204,13 @@ async def test_a_folder_gives_each_picture_once_and_moves_it_after_it_was_kept(
     assert (await Folder(tmp_path, scan_s=0.005).next()).data == picture(1)
 
 
-def test_a_file_written_beyond_the_calendar_is_of_now() -> None:
-    assert folder._moment(1_000_000_000).isoformat() == "1970-01-01T00:00:01+00:00"
+def test_file_written_beyond_the_calendar_is_of_now() -> None:
+    assert folder.moment(1_000_000_000).isoformat() == "1970-01-01T00:00:01+00:00"
     for odd_ns in (10**21, -(10**21), 10**400):
-        assert abs((folder._moment(odd_ns) - datetime.now(UTC)).total_seconds()) < 60
+        assert abs((folder.moment(odd_ns) - datetime.now(UTC)).total_seconds()) < 60
 
 
-async def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
+async def test_folder_waits_for_a_half_written_file(tmp_path: Path) -> None:
     there = Folder(tmp_path, scan_s=0.005)
     data = picture(7, size=(640, 480))
     file = tmp_path / "a.jpg"
@@ -223,7 +225,7 @@ async def test_half_a_file_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("WV-02")
-async def test_a_file_that_never_becomes_a_picture_is_set_aside(tmp_path: Path) -> None:
+async def test_file_that_never_becomes_a_picture_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
     (tmp_path / "empty.jpg").touch()
     (tmp_path / "notes.txt").write_text("not ours")
@@ -283,7 +285,7 @@ def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_time
     )
 
 
-async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -> None:
+async def test_folder_take_ignores_pictures_that_were_there_before(tmp_path: Path) -> None:
     (tmp_path / "old.jpg").write_bytes(picture(1))
     there = Folder(tmp_path, timeout_s=0.1, scan_s=0.005)
     with pytest.raises(CameraError, match="no new picture"):
@@ -295,7 +297,7 @@ async def test_who_asks_the_folder_for_now_gets_no_old_picture(tmp_path: Path) -
     assert (await asking).data == picture(2)
 
 
-async def test_a_camera_may_write_the_same_name_again(tmp_path: Path) -> None:
+async def test_camera_may_write_the_same_name_again(tmp_path: Path) -> None:
     file = tmp_path / "snapshot.jpg"
     there = Folder(tmp_path, scan_s=0.005)
     file.write_bytes(picture(1))
@@ -306,7 +308,7 @@ async def test_a_camera_may_write_the_same_name_again(tmp_path: Path) -> None:
     assert (await there.next()).data == picture(2, size=(80, 60))
 
 
-async def test_a_name_that_comes_again_overwrites_nothing(tmp_path: Path) -> None:
+async def test_name_that_comes_again_overwrites_nothing(tmp_path: Path) -> None:
     there = Folder(tmp_path, scan_s=0.005)
     for number in range(3):
         (tmp_path / "snapshot.jpg").write_bytes(picture(number))
@@ -315,6 +317,6 @@ async def test_a_name_that_comes_again_overwrites_nothing(tmp_path: Path) -> Non
     assert kept == ["snapshot.1.jpg", "snapshot.2.jpg", "snapshot.jpg"]
 
 
-async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+async def test_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CameraError, match="no folder"):
         await Folder(tmp_path / "nowhere").take()

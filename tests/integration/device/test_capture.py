@@ -51,7 +51,7 @@ _clock = itertools.count(1)
 
 
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-11", "WV-12")
-async def test_an_animal_over_a_real_cable_becomes_a_session(
+async def test_animal_over_a_real_cable_becomes_a_session(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     cable = Cable(tmp_path / "ttyUSB0")
@@ -104,7 +104,7 @@ async def cancelled(station: Station) -> str:
     return str(reason)
 
 
-async def test_who_leaves_too_early_is_a_cancelled_session(
+async def test_animal_that_leaves_too_early_is_a_cancelled_session(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:
@@ -115,7 +115,7 @@ async def test_who_leaves_too_early_is_a_cancelled_session(
         assert not snapshots.given
 
 
-async def test_a_passer_by_makes_no_event(tmp_path: Path, snapshots: Snapshots) -> None:
+async def test_animal_that_only_passes_makes_no_event(tmp_path: Path, snapshots: Snapshots) -> None:
     async with standing(tmp_path, snapshots.url) as station:
         moving = (60.0 + 5 * (number % 3) for number in range(20))
         await hear(station, itertools.chain([0.0] * 5, moving, [0.0] * 5))
@@ -123,7 +123,7 @@ async def test_a_passer_by_makes_no_event(tmp_path: Path, snapshots: Snapshots) 
         assert station.current.passed == 1
 
 
-async def test_a_camera_that_is_broken_cancels_and_keeps_the_weight(
+async def test_camera_that_is_broken_cancels_and_keeps_the_weight(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     snapshots.failing = True
@@ -143,14 +143,14 @@ async def test_a_camera_that_is_broken_cancels_and_keeps_the_weight(
         assert station.finished == 1
 
 
-async def test_a_second_animal_cancels_the_session(tmp_path: Path, snapshots: Snapshots) -> None:
+async def test_second_animal_cancels_the_session(tmp_path: Path, snapshots: Snapshots) -> None:
     async with standing(tmp_path, snapshots.url) as station:
         station.rules = weighing.Rules(weights=9, pictures=1)
         await hear(station, [0.0] * 5 + [60.0] * 12 + [125.0] * 30 + [0.0] * 5)
         assert "a second animal" in await cancelled(station)
 
 
-async def test_a_full_buffer_refuses_sessions_and_the_station_goes_on(
+async def test_full_buffer_refuses_sessions_and_the_station_goes_on(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url, disk_reserve_bytes=2**62) as station:
@@ -163,7 +163,7 @@ async def test_a_full_buffer_refuses_sessions_and_the_station_goes_on(
         assert station.finished == 1
 
 
-async def test_a_picture_that_comes_late_is_not_the_next_animals(
+async def test_late_picture_is_not_stored_for_the_next_animal(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:
@@ -182,7 +182,7 @@ async def test_a_picture_that_comes_late_is_not_the_next_animals(
 
 
 @pytest.mark.req("WV-06", "WV-15")
-async def test_a_scheduled_picture_goes_on_the_topic_that_fits(
+async def test_scheduled_picture_goes_on_the_topic_that_fits(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:
@@ -200,7 +200,7 @@ async def test_a_scheduled_picture_goes_on_the_topic_that_fits(
         assert sessions == [("closed", 70.0, 1)]
 
 
-async def test_a_scheduled_picture_joins_the_session_that_is_open(
+async def test_scheduled_picture_joins_the_session_that_is_open(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:
@@ -213,7 +213,7 @@ async def test_a_scheduled_picture_joins_the_session_that_is_open(
         assert count == 2
 
 
-async def test_the_schedule_takes_pictures_by_itself(tmp_path: Path, snapshots: Snapshots) -> None:
+async def test_schedule_takes_pictures_by_itself(tmp_path: Path, snapshots: Snapshots) -> None:
     async with standing(tmp_path, snapshots.url) as station:
         running = asyncio.create_task(
             station.photograph_on_schedule(every_s=0.05, with_weight=False)
@@ -242,7 +242,7 @@ async def test_every_picture_of_a_folder_is_kept_and_moved_after_the_commit(
         assert kept == {picture(number) for number in range(3)}
 
 
-async def test_nothing_from_the_scale_is_seen_as_time_passing(
+async def test_silent_scale_is_handled_as_time_passing(
     tmp_path: Path, snapshots: Snapshots
 ) -> None:
     async with standing(tmp_path, snapshots.url) as station:

@@ -45,7 +45,7 @@ async def _broker_killed(
 
 
 @pytest.mark.req("WV-18", "WV-25", "WV-27")
-async def test_the_broker_is_killed_with_events_under_way(
+async def test_broker_is_killed_with_events_under_way(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     await _broker_killed(edge, tasks, tmp_path, sessions=12)
@@ -54,14 +54,14 @@ async def test_the_broker_is_killed_with_events_under_way(
 @pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.req("WV-18", "WV-25", "WV-27")
-async def test_the_broker_is_killed_with_two_thousand_events_under_way(
+async def test_broker_is_killed_with_two_thousand_events_under_way(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     await _broker_killed(edge, tasks, tmp_path, sessions=200)
 
 
 @pytest.mark.req("WV-16", "WV-24", "WV-23")
-async def test_a_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
+async def test_backlog_leaves_in_order_and_never_more_than_twenty_in_a_second(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it leaves: on a busy machine the arrivals of two seconds may fall into one."""
@@ -102,7 +102,7 @@ async def test_without_a_receipt_nothing_is_stored_and_the_same_bytes_come_again
     await agent.until_stored(4)
 
 
-async def test_an_edge_without_receipts_is_served_by_pubacks(
+async def test_edge_without_receipts_is_served_by_pubacks(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     edge.gateway.silent = True
@@ -114,7 +114,7 @@ async def test_an_edge_without_receipts_is_served_by_pubacks(
 
 
 @pytest.mark.req("WV-31")
-async def test_what_the_edge_refuses_is_shown_not_sent_again_and_can_be_redriven(
+async def test_event_that_the_edge_rejects_is_shown_and_can_be_redriven(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     edge.gateway.refuse = lambda each: "odd" if "created" in each.topic else None
@@ -141,7 +141,7 @@ def _says(edge: Edge, name: str) -> Any:
     return statuses[-1].body["payload"].get(name) if statuses else None
 
 
-async def test_a_restored_edge_gets_the_last_day_again_byte_for_byte_and_obeys_once(
+async def test_restored_edge_gets_the_last_day_again_byte_for_byte_and_obeys_once(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent = Running()
@@ -170,7 +170,7 @@ async def test_a_restored_edge_gets_the_last_day_again_byte_for_byte_and_obeys_o
     assert last["outcome"] == "failed"
 
 
-async def test_a_drain_that_stands_still_is_told_and_its_connection_made_anew(
+async def test_drain_that_stands_still_is_told_and_its_connection_made_anew(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     edge.gateway.silent = True
@@ -184,7 +184,7 @@ async def test_a_drain_that_stands_still_is_told_and_its_connection_made_anew(
     await until(lambda: _says(edge, "alarms") == [])
 
 
-async def test_the_status_says_how_scale_and_camera_are(
+async def test_status_says_how_scale_and_camera_are(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent = Running()
@@ -197,7 +197,7 @@ async def test_the_status_says_how_scale_and_camera_are(
 
 
 @pytest.mark.parametrize("what", ["login", "subscription"])
-async def test_a_login_that_is_refused_is_an_alarm(
+async def test_login_that_is_refused_is_an_alarm(
     edge: Edge,
     tasks: asyncio.TaskGroup,
     tmp_path: Path,
@@ -227,7 +227,7 @@ async def test_a_login_that_is_refused_is_an_alarm(
     assert (found["connected"], found["state"]) == (False, "error")
 
 
-async def test_the_page_shows_what_is_wrong(
+async def test_page_shows_what_is_wrong(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, free_port: Any
 ) -> None:
     edge.gateway.refuse = lambda each: "<b>odd</b>" if "created" in each.topic else None
@@ -280,7 +280,7 @@ async def test_page_says_that_uploads_are_good_unless_they_are_not(
 
 
 @pytest.mark.req("WV-18", "WV-19", "WV-27")
-async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
+async def test_outage_of_75_hours_loses_nothing_and_no_picture(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     """A weighing every three hours with a clock that is moved; then broker and store are back."""
@@ -314,7 +314,7 @@ async def test_an_outage_of_75_hours_loses_nothing_and_no_picture(
 
 
 @pytest.mark.req("WV-31")
-async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
+async def test_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     error = {"error": {"code": "VALIDATION_ERROR", "message": "no", "traceId": "t-9"}}
@@ -336,7 +336,7 @@ async def test_a_picture_that_is_refused_three_times_has_failed_and_is_not_lost(
 
 
 @pytest.mark.req("WV-30", "WV-31")
-async def test_a_store_that_is_away_or_does_not_know_us_counts_against_no_picture(
+async def test_store_that_is_away_or_does_not_know_us_counts_against_no_picture(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     edge.media.presign_answers = [None, (503, {}), (401, {}), None, (429, {})]
@@ -348,7 +348,7 @@ async def test_a_store_that_is_away_or_does_not_know_us_counts_against_no_pictur
 
 
 @pytest.mark.req("WV-30")
-async def test_a_picture_that_the_store_does_not_let_in_lets_the_others_pass(
+async def test_picture_that_the_store_does_not_let_in_lets_the_others_pass(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     agent, stranger = Running(), station.picture(None)
@@ -380,7 +380,7 @@ def _hex(body: bytes) -> str:
     return body.decode("latin-1").replace("-", "")
 
 
-async def test_an_address_that_has_expired_is_asked_for_anew_for_the_same_picture(
+async def test_address_that_has_expired_is_asked_for_anew_for_the_same_picture(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     edge.media.put_answers = [403, 403]
@@ -396,7 +396,7 @@ async def test_an_address_that_has_expired_is_asked_for_anew_for_the_same_pictur
 
 
 @pytest.mark.req("WV-14")
-async def test_an_answer_that_got_lost_is_settled_by_asking_again(
+async def test_lost_upload_response_is_settled_by_a_second_request(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path
 ) -> None:
     """The PUT went through, its answer did not: no second object, one event."""

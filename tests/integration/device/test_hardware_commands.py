@@ -45,7 +45,7 @@ async def looked(cable: Cable, line: bytes, *words: str) -> tuple[int, dict[str,
     return code, json.loads(out)
 
 
-async def test_a_technician_sees_what_the_scale_says(tmp_path: Path) -> None:
+async def test_technician_sees_what_the_scale_says(tmp_path: Path) -> None:
     cable = Cable(tmp_path / "ttyUSB0")
     code, found = await looked(cable, b"ST,GS,+0012.34kg\r\n")
     assert code == 0
@@ -53,7 +53,7 @@ async def test_a_technician_sees_what_the_scale_says(tmp_path: Path) -> None:
     assert found["malformed"] <= 1  # half a line, at most the first
 
 
-async def test_a_wrong_format_is_named_with_those_that_fit(tmp_path: Path) -> None:
+async def test_wrong_format_is_named_with_those_that_fit(tmp_path: Path) -> None:
     cable = Cable(tmp_path / "ttyUSB0")
     code, found = await looked(cable, b"   12.34 kg\r\n", "--format", "and")
     assert code == 3
@@ -61,7 +61,7 @@ async def test_a_wrong_format_is_named_with_those_that_fit(tmp_path: Path) -> No
     assert "a line of another format" in found["problems"]
 
 
-async def test_a_scale_that_is_not_there(tmp_path: Path) -> None:
+async def test_scale_command_without_a_scale_exits_3(tmp_path: Path) -> None:
     code, out, _ = await farmiq("agent", "scale", str(tmp_path / "no"), "--seconds", "0.5")
     assert code == 3
     assert "is the cable in" in out
@@ -70,7 +70,7 @@ async def test_a_scale_that_is_not_there(tmp_path: Path) -> None:
     assert "AGENT_SCALE_URL" in error
 
 
-async def test_one_picture(tmp_path: Path) -> None:
+async def test_camera_command_takes_one_picture(tmp_path: Path) -> None:
     async with barn.snapshots() as there:
         file = tmp_path / "one.jpg"
         code, out, _ = await farmiq("agent", "camera", there.url, "--out", str(file), "--json")
@@ -115,7 +115,7 @@ def settings(tmp_path: Path, **others: str) -> DeviceSettings:
         ),
     ],
 )
-def test_hardware_that_cannot_be_is_told_before_the_agent_runs(
+def test_impossible_hardware_is_rejected_before_the_agent_runs(
     tmp_path: Path, given: dict[str, str], why: str
 ) -> None:
     with pytest.raises(SettingsError, match=why):
@@ -123,7 +123,7 @@ def test_hardware_that_cannot_be_is_told_before_the_agent_runs(
 
 
 @pytest.mark.req("WV-06")
-def test_a_station_may_have_a_camera_alone(tmp_path: Path) -> None:
+def test_station_may_have_a_camera_alone(tmp_path: Path) -> None:
     given = {"AGENT_CAMERA_URL": "http://h/", "AGENT_CAPTURE": "schedule"}
     assert len(sources.configured(settings(tmp_path, **given))) == 1
     assert sources.configured(settings(tmp_path)) == ()

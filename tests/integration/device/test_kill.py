@@ -35,7 +35,9 @@ def _everything_arrived(weigh_station: Station) -> bool:
 
 @pytest.mark.req("WV-25", "WV-18", "WV-27")
 @pytest.mark.parametrize("point", [each for each in POINTS if each != "agent.in_dropping"])
-async def test_killed_at(point: str, weigh_station: Station) -> None:
+async def test_agent_killed_at_any_crash_point_loses_nothing(
+    point: str, weigh_station: Station
+) -> None:
     """Three weighings, killed at the point in the second; a new agent brings all of it."""
     await _run_until_killed(point, weigh_station)
     weigh_station.start(sessions=1)
@@ -63,7 +65,7 @@ async def _run_until_killed(point: str, weigh_station: Station) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_the_station_is_offline_when_it_is_gone_however_it_went(
+async def test_station_that_stopped_or_died_is_offline(
     weigh_station: Station, how: signal.Signals
 ) -> None:
     statuses = weigh_station.edge.gateway.statuses
@@ -74,7 +76,7 @@ async def test_the_station_is_offline_when_it_is_gone_however_it_went(
     assert process.wait(60) == (0 if how is signal.SIGTERM else -how)
 
 
-async def test_the_command_runs_the_agent_and_its_status_is_good(
+async def test_command_runs_the_agent_and_its_status_is_good(
     weigh_station: Station, free_port: Callable[[], int]
 ) -> None:
     port = free_port()
@@ -96,7 +98,7 @@ async def test_the_command_runs_the_agent_and_its_status_is_good(
 
 
 @pytest.mark.req("WV-20", "WV-25")
-async def test_killed_while_dropping(weigh_station: Station) -> None:
+async def test_agent_killed_while_dropping_reports_every_drop(weigh_station: Station) -> None:
     """A full buffer, no broker: what gave way stands in the ledger, once, or did not give way."""
     away = {"AGENT_MQTT_URL": "mqtt://nobody@127.0.0.1:9", "AGENT_BUFFER_EVENTS": 40}
     process = weigh_station.start(

@@ -64,7 +64,7 @@ async def test_lines_over_a_serial_cable(cable: Cable) -> None:
     assert there.offline_reason is None
 
 
-async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
+async def test_adapter_pulled_and_put_back(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with hearing(there) as heard:
         await until(lambda: there.connections)
@@ -80,7 +80,7 @@ async def test_an_adapter_pulled_and_put_back(cable: Cable) -> None:
     assert heard[1].reading == Reading(2.0, stable=True)
 
 
-async def test_a_port_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -> None:
+async def test_port_that_is_not_there_is_said_and_waited_for(tmp_path: Path) -> None:
     there = quick(scale.port(str(tmp_path / "ttyUSB7")))
     async with hearing(there):
         await until(lambda: there.offline_reason and "is the cable in" in there.offline_reason)
@@ -139,7 +139,7 @@ async def test_lines_over_tcp_and_a_server_that_restarts(free_port: Callable[[],
     ]
 
 
-async def test_a_connected_scale_that_says_nothing_is_away() -> None:
+async def test_connected_scale_that_says_nothing_is_away() -> None:
     server = Server()
     await server.start()
     there = quick(scale.port(f"tcp://127.0.0.1:{server.port}"), silent_s=0.05)
@@ -162,7 +162,7 @@ async def test_noise_is_counted_and_the_next_weight_is_read(cable: Cable) -> Non
     assert all(isinstance(each.reading, Malformed) for each in heard[:-1])
 
 
-async def test_who_lags_gets_the_newest_weights(cable: Cable) -> None:
+async def test_slow_reader_gets_the_newest_weights(cable: Cable) -> None:
     there = quick(scale.port(str(cable.path)))
     async with there.listening() as following:
         await until(lambda: there.connections)
@@ -188,6 +188,6 @@ async def test_who_lags_gets_the_newest_weights(cable: Cable) -> None:
         ("/dev/ttyUSB0", "8N"),
     ],
 )
-def test_an_address_that_can_be_none_is_refused(address: str, mode: str) -> None:
+def test_address_that_cannot_work_is_rejected(address: str, mode: str) -> None:
     with pytest.raises(ValueError, match=r"is no|needs a host"):
         scale.port(address, mode=mode)

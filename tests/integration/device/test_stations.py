@@ -63,7 +63,7 @@ def _is_weighed(station: SimulatedStation) -> bool:
 
 
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-35")
-async def test_a_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> None:
+async def test_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> None:
     station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
     async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
@@ -153,7 +153,7 @@ async def test_link_loss_power_cuts_and_a_wrong_clock_lose_nothing(
 
 @pytest.mark.long
 @pytest.mark.req("WV-18")
-async def test_a_broker_killed_between_animals_loses_none(edge: Edge, tmp_path: Path) -> None:
+async def test_broker_killed_between_animals_loses_none(edge: Edge, tmp_path: Path) -> None:
     station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
     async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
@@ -170,7 +170,7 @@ async def test_a_broker_killed_between_animals_loses_none(edge: Edge, tmp_path: 
 
 @pytest.mark.long
 @pytest.mark.req("WV-20")
-async def test_a_station_that_is_full_refuses_and_goes_on(edge: Edge, tmp_path: Path) -> None:
+async def test_station_that_is_full_refuses_and_goes_on(edge: Edge, tmp_path: Path) -> None:
     """A quota of one MiB while the edge is away; afterwards it weighs again."""
     edge.gateway.silent = True
     station = SimulatedStation(

@@ -108,7 +108,7 @@ def _offline(edge: Edge) -> bool:
 
 
 @pytest.mark.req("WV-22")
-async def test_a_replay_leaves_with_a_jitter_and_what_is_live_without(
+async def test_replay_leaves_with_a_jitter_and_what_is_live_without(
     edge: Edge, tasks: asyncio.TaskGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the drain asks the gate; and the gate moves what it lets out by that much."""

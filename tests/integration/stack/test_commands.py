@@ -5,16 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from farmiq import config
-from farmiq.cli import stack as commands
+from farmiq.cli import app
 from farmiq.lab import stack
-
-app = typer.Typer()
-app.add_typer(commands.app, name="stack")
-app.command()(commands.doctor)
 
 
 @pytest.fixture

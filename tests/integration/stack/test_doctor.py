@@ -13,7 +13,6 @@ import pytest
 from farmiq import doctor
 from farmiq.lab import stack
 from farmiq.plumbing import http, tokens
-from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
 from tests.support.until import until
 
@@ -45,8 +44,8 @@ async def edge(  # noqa: PLR0917 - what an edge stands on
     tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
     async def answers() -> bool:
-        check = await doctor._clock("", environment["FARMIQ_CLOUD_URL"], Tls(), "")
-        return check.healthy
+        checks = await doctor.examine(environment)
+        return all(check.healthy for check in checks if check.name == "edge clock")
 
     await until(answers)
     return environment
@@ -148,6 +147,6 @@ async def test_station_without_an_agent_is_told_how_to_start_it(
 def test_clock_that_is_far_off_is_bad() -> None:
     offsets_s = (2.0, -2.0, -31.0, 86_400.0)
 
-    found = [doctor.check_clock("clock", each, "the cloud").healthy for each in offsets_s]
+    found = [not doctor.check_clock(each, "the cloud")[1] for each in offsets_s]
 
     assert found == [True, True, False, False]

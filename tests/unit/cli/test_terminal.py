@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from farmiq.cli import terminal
+from farmiq.config import SettingsError
 from farmiq.plumbing import log
 
 AT = datetime(2026, 3, 1, 13, 0, 0, 5000, tzinfo=timezone(timedelta(hours=7)))
@@ -20,34 +23,55 @@ def cells(row: dict[str, object]) -> tuple[str, ...]:
     return str(row["name"]), "second\n    below"
 
 
-def test_a_list_for_people_is_aligned_and_says_how_many_more(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    terminal.print_list(ROWS, cells, as_json=False, more=16_676, hint="--limit shows more")
-    assert capsys.readouterr().out.splitlines() == [
+def printed(work: Callable[[], object], *words: str) -> Result:
+    app = terminal.Group("One command.")
+    app.command("it")(work)
+    app.callback()(lambda: None)
+    return CliRunner().invoke(app, ["it", *words])
+
+
+def test_list_for_people_is_aligned_and_says_how_many_more() -> None:
+    result = printed(
+        lambda: terminal.print_list(ROWS, cells, more=16_676, hint="--limit shows more")
+    )
+    assert result.stdout.splitlines() == [
         "a       second", "    below", "longer  second", "    below",
         "and 16,676 more; --limit shows more",
     ]  # fmt: skip
 
 
-def test_a_list_for_scripts_is_one_document_with_moments_in_utc(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    terminal.print_list(ROWS, cells, as_json=True, more=None)
-    told = capsys.readouterr()
-    assert json.loads(told.out)[0] == {"name": "a", "at": "2026-03-01T06:00:00.005000Z"}
-    assert told.err == "and more\n"
+def test_list_for_scripts_is_one_document_with_moments_in_utc() -> None:
+    result = printed(lambda: terminal.print_list(ROWS, cells, more=None), "--json")
+    assert json.loads(result.stdout)[0] == {"name": "a", "at": "2026-03-01T06:00:00.005000Z"}
+    assert result.stderr == "and more\n"
 
 
 @pytest.mark.parametrize(("empty", "line"), [("", "nothing\n"), ("add one", "nothing; add one\n")])
-def test_an_empty_list_says_nothing(
-    capsys: pytest.CaptureFixture[str], empty: str, line: str
-) -> None:
-    terminal.print_list([], cells, as_json=False, empty=empty)
-    assert capsys.readouterr().out == line
+def test_list_without_rows_says_nothing_and_why(empty: str, line: str) -> None:
+    assert printed(lambda: terminal.print_list([], cells, empty=empty)).stdout == line
 
 
-def test_moments_for_people_are_of_this_machine_with_its_zone() -> None:
+@pytest.mark.parametrize(("code", "exit_code"), [(None, 0), (0, 0), (3, 3)])
+def test_command_that_returns_a_code_exits_with_it(code: int | None, exit_code: int) -> None:
+    assert printed(lambda: code).exit_code == exit_code
+
+
+def test_command_that_raises_an_error_for_people_prints_it_and_exits_1() -> None:
+    def unwell() -> None:
+        raise SettingsError("FARMIQ_X is odd")
+
+    result = printed(unwell)
+    assert (result.exit_code, result.stderr) == (1, "FARMIQ_X is odd\n")
+
+
+def test_command_that_raises_our_own_mistake_lets_it_through() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    assert isinstance(printed(broken).exception, ZeroDivisionError)
+
+
+def test_moment_for_people_is_of_this_machine_with_its_zone() -> None:
     expected = f"{AT.astimezone():%Y-%m-%d %H:%M:%S %Z}"
     assert terminal.local(AT) == terminal.local(AT.astimezone(UTC)) == expected
     assert terminal.local(AT.isoformat()) == expected
@@ -76,7 +100,7 @@ cli.main()
 """
 
 
-def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
+def test_closed_pipe_ends_a_command_without_a_traceback() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _ENDLESS, "endless"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -88,7 +112,7 @@ def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
         assert (process.wait(timeout=60), said) == (1, b"")
 
 
-def test_a_service_works_on_when_nobody_reads_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_works_on_when_nobody_reads_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     with Path(os.devnull).open("w") as nothing, os.fdopen(writes, "w", buffering=1) as nobody:

@@ -61,7 +61,7 @@ def settle(tx: Tx, book: Recorder, page: list[Sending]) -> None:
 
 
 @pytest.mark.req("WV-19", "WV-20")
-async def test_middle_weights_give_way_and_what_says_there_was_a_session_stays(
+async def test_full_buffer_drops_middle_weights_and_no_critical_events(
     small: Recorder,
 ) -> None:
     for number in range(8):
@@ -83,7 +83,7 @@ async def test_middle_weights_give_way_and_what_says_there_was_a_session_stays(
 
 
 @pytest.mark.req("WV-20")
-async def test_full_of_what_must_stay_no_session_begins_and_one_that_is_open_comes_to_its_end(
+async def test_buffer_full_of_critical_events_begins_no_session_and_ends_the_open_one(
     small: Recorder,
 ) -> None:
     for number in range(9):
@@ -102,7 +102,7 @@ async def test_full_of_what_must_stay_no_session_begins_and_one_that_is_open_com
 
 
 @pytest.mark.req("WV-19")
-async def test_stored_events_give_way_first(small: Recorder) -> None:
+async def test_full_buffer_drops_stored_events_first(small: Recorder) -> None:
     for number in range(4):
         await station.weighing(small, at=BEGAN + timedelta(minutes=number), pictures=0)
     await send_all(small)
@@ -126,7 +126,7 @@ async def test_stored_events_give_way_first(small: Recorder) -> None:
         max_size=25,
     )
 )
-def test_what_is_missing_is_what_the_ledger_says(script: list[tuple[str, int]]) -> None:
+def test_dropped_events_are_those_of_the_loss_ledger(script: list[tuple[str, int]]) -> None:
     """Weighings, sending and lost connections in any order, in a buffer that is far too small."""
     asyncio.run(_play(script))
 
@@ -142,7 +142,7 @@ async def _play(script: list[tuple[str, int]]) -> None:
             elif what == "lose":
                 await book.buffer.do(store.back_to_waiting)
             elif what == "tell":
-                await book.buffer.do(lambda tx: book.writer.report_drops(tx, now=BEGAN, now_s=0))
+                await book.buffer.do(book.writer.report_drops)
             else:
                 arrived |= await _send_some(book, number)
         await book.buffer.do(store.back_to_waiting)
@@ -165,7 +165,7 @@ async def _send_some(book: Recorder, most: int) -> dict[int, bytes]:
 @pytest.mark.req("WV-21", "WV-23")
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-100_000, 100_000)), max_size=30))
-def test_a_session_leaves_in_the_order_it_was_made_whatever_the_clock_does(
+def test_session_is_sent_in_its_order_whatever_the_clock_does(
     steps: list[tuple[int, int]],
 ) -> None:
     asyncio.run(_clock_steps(steps))
@@ -198,7 +198,7 @@ async def _clock_steps(steps: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.req("WV-19")
-async def test_age_drops_only_what_had_its_chance_and_is_not_critical(
+async def test_old_events_are_dropped_only_if_tried_and_not_critical(
     small: Recorder, clock: MovedClock
 ) -> None:
     session = await station.weighing(small, weights=4, pictures=0)
@@ -214,9 +214,7 @@ async def test_age_drops_only_what_had_its_chance_and_is_not_critical(
 
 
 @pytest.mark.req("WV-19", "WV-32")
-async def test_a_wall_clock_that_jumps_drops_and_forgets_nothing(
-    small: Recorder, clock: MovedClock
-) -> None:
+async def test_jumping_wall_clock_drops_no_events(small: Recorder, clock: MovedClock) -> None:
     await station.weighing(small, weights=4, pictures=0)
     await small.buffer.do(lambda tx: store.take(tx, limit=3))
     await send_all(small)
@@ -241,10 +239,10 @@ async def test_stored_events_are_kept_for_a_day(small: Recorder, clock: MovedClo
 
 
 async def compact(book: Recorder) -> None:
-    await book.buffer.do(lambda tx: book.writer.purge(tx, now_s=book.buffer.now_s()))
+    await book.buffer.do(book.writer.purge)
 
 
-async def test_pictures_of_no_session_give_way_to_those_that_have_one(tmp_path: Path) -> None:
+async def test_full_picture_space_drops_pictures_without_a_session(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path, within=station.limits(picture_bytes=2000))
     for _ in range(5):
         await book.photograph(station.picture(None))
@@ -257,7 +255,7 @@ async def test_pictures_of_no_session_give_way_to_those_that_have_one(tmp_path: 
     await book.buffer.close()
 
 
-async def test_a_picture_that_finds_no_room_takes_nobody_with_it(tmp_path: Path) -> None:
+async def test_picture_without_room_deletes_no_other_picture(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path, within=station.limits(picture_bytes=2000))
     for _ in range(2):
         await book.photograph(station.picture(None))
@@ -271,7 +269,7 @@ async def test_a_picture_that_finds_no_room_takes_nobody_with_it(tmp_path: Path)
 
 
 @pytest.mark.req("WV-02")
-async def test_what_is_refused_leaves_nothing(small: Recorder) -> None:
+async def test_rejected_capture_leaves_no_rows_and_no_files(small: Recorder) -> None:
     session_id = ids.new()
     for weight in (float("nan"), 0.0, -3.0, 1e6):
         with pytest.raises(RejectedError):
@@ -283,7 +281,7 @@ async def test_what_is_refused_leaves_nothing(small: Recorder) -> None:
     assert await kept(small) == []
 
 
-async def test_a_second_boot_goes_on_counting_and_cancels_what_was_left_open(
+async def test_second_boot_continues_seq_and_cancels_open_sessions(
     tmp_path: Path,
 ) -> None:
     first = await station.recorder(tmp_path)

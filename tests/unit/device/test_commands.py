@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_status_needs_attention(folder: Path) -> None:
+def test_status_of_a_buffer_with_failures_exits_3(folder: Path) -> None:
     result = ask(folder, "status", "--json")
     found = said(result)
     assert result.exit_code == 3
@@ -76,7 +76,7 @@ GOOD = {
         ({"camera_ok": False}, "camera     NOT good", 3),
     ],
 )
-def test_status_of_a_running_agent(
+def test_status_of_a_running_agent_comes_from_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], line: str, code: int
 ) -> None:
     async def work() -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_status_of_a_running_agent(
     assert result.exit_code == code
 
 
-def test_ls_show_and_export(folder: Path, tmp_path: Path) -> None:
+def test_buffer_ls_show_and_export_print_the_same_events(folder: Path, tmp_path: Path) -> None:
     (row,) = said(ask(folder, "buffer", "ls", "--state", "refused", "--json"))
     assert row["reason"] == "odd"
     shown = said(ask(folder, "buffer", "show", row["event_id"], "--json"))
@@ -104,7 +104,7 @@ def test_ls_show_and_export(folder: Path, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["topic"] == shown["topic"]
 
 
-def test_redrive_and_verify(folder: Path) -> None:
+def test_buffer_redrive_sends_again_and_verify_finds_damage(folder: Path) -> None:
     assert said(ask(folder, "buffer", "verify", "--json"))["problems"] == []
     assert ask(folder, "buffer", "redrive").stdout.startswith("1 events and 1 pictures")
     assert said(ask(folder, "status", "--json"))["backlog"] == 1
@@ -113,14 +113,14 @@ def test_redrive_and_verify(folder: Path) -> None:
     assert ask(folder, "buffer", "verify").exit_code == 3
 
 
-def test_what_is_not_there_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_missing_buffer_or_event_is_said_in_a_sentence(tmp_path: Path) -> None:
     result = ask(tmp_path, "buffer", "redrive")
     assert result.exit_code == 1
     assert "AGENT_BUFFER_DIR" in result.output
 
 
 @pytest.mark.req("WV-19")
-def test_the_planner() -> None:
+def test_buffer_plan_says_whether_an_outage_fits() -> None:
     run = CliRunner().invoke
     good = run(app, ["agent", "buffer", "plan", "--sessions-per-hour", "10", "--json"])
     assert good.exit_code == 0
@@ -128,7 +128,7 @@ def test_the_planner() -> None:
     assert run(app, ["agent", "buffer", "plan", "--sessions-per-hour", "100"]).exit_code == 3
 
 
-def test_settings_that_are_missing_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_settings_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENT_TENANT_ID", raising=False)
     result = CliRunner().invoke(app, ["agent", "run"])
     assert result.exit_code == 1

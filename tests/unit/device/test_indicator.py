@@ -49,7 +49,7 @@ def toledo(
         ("toledo", bytes(x | 0x80 for x in toledo("001234")), Reading(12.34, stable=True)),
     ],
 )
-def test_lines_of_common_indicators(name: str, line: bytes, expected: Reading) -> None:
+def test_lines_of_common_indicators_are_read(name: str, line: bytes, expected: Reading) -> None:
     assert indicator.parser(name)(line) == expected
 
 
@@ -73,13 +73,13 @@ def test_lines_of_common_indicators(name: str, line: bytes, expected: Reading) -
         ("toledo", b"\x00\x00\x00001234"),
     ],
 )
-def test_a_line_that_says_no_weight_says_why(name: str, line: bytes) -> None:
+def test_line_without_a_weight_is_malformed_with_the_reason(name: str, line: bytes) -> None:
     found = indicator.parser(name)(line)
     assert isinstance(found, Malformed)
     assert found.reason
 
 
-def test_the_settings_may_bring_their_own_format() -> None:
+def test_pattern_of_the_settings_reads_lines() -> None:
     parse = indicator.parser(
         "regex", unit="g", pattern=r"W=(?P<weight>[-+]?[\d.,]+)(?P<unit>kg)?;(?P<stable>S)?"
     )
@@ -94,7 +94,7 @@ def test_the_settings_may_bring_their_own_format() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "", None, r"(?P<kg>\d+)"])
-def test_a_pattern_that_can_be_none_is_refused(pattern: str | None) -> None:
+def test_pattern_that_cannot_work_is_rejected(pattern: str | None) -> None:
     with pytest.raises(indicator.BadPatternError):
         indicator.parser("regex", pattern=pattern)
 
@@ -109,7 +109,7 @@ def test_frames_end_with_cr_lf_or_etx_and_begin_behind_stx() -> None:
     assert frames.feed(b".0G\x03") == [b" 2.0G"]
 
 
-def test_noise_without_an_end_is_not_kept() -> None:
+def test_noise_without_a_line_end_is_dropped() -> None:
     frames = Frames()
     for _ in range(1000):
         assert frames.feed(b"\xff" * 4096) == []
@@ -119,7 +119,7 @@ def test_noise_without_an_end_is_not_kept() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)), st.sampled_from(indicator.FORMATS))
-def test_any_bytes_are_read_or_counted(chunks: list[bytes], name: str) -> None:
+def test_any_bytes_of_a_scale_are_read_or_counted(chunks: list[bytes], name: str) -> None:
     frames = Frames()
     parse = indicator.parser(name, pattern=r"(?P<weight>.*)")
     for chunk in chunks:
@@ -130,7 +130,7 @@ def test_any_bytes_are_read_or_counted(chunks: list[bytes], name: str) -> None:
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400)))
-def test_how_the_bytes_were_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+def test_frames_cut_at_any_byte_are_the_same(data: bytes, cuts: list[int]) -> None:
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     whole, parts = Frames(), Frames()
     expected = whole.feed(data)
@@ -141,7 +141,7 @@ def test_how_the_bytes_were_cut_does_not_matter(data: bytes, cuts: list[int]) ->
 
 
 @given(st.floats(-5000, 5000), st.sampled_from(["kg", "g", "lb"]))
-def test_a_weight_survives_being_written(value: float, unit: str) -> None:
+def test_weight_written_as_a_line_is_read_back(value: float, unit: str) -> None:
     line = f"ST,GS,{value:+09.2f}{unit}".encode()
     found = indicator.parser("and")(line)
     assert isinstance(found, Reading)

@@ -36,25 +36,25 @@ def test_no_second_holds_more_than_twenty(pauses: list[tuple[float, float | None
 
 @pytest.mark.req("WV-22")
 @given(st.lists(CHANCE, min_size=2, max_size=40, unique=True))
-def test_a_replay_gets_a_jitter_of_up_to_200_ms(chances: list[float]) -> None:
+def test_replay_gets_a_jitter_of_up_to_200_ms(chances: list[float]) -> None:
     waits = [RateLimiter(20).next_at(0.0, chance=chance) for chance in chances]
     assert all(0 <= wait <= 0.2 for wait in waits)
     assert len(set(waits)) > 1 or max(chances) - min(chances) < 1e-9
 
 
-def test_what_is_live_leaves_at_once() -> None:
+def test_live_event_leaves_at_once() -> None:
     assert RateLimiter(20).next_at(100.0) == 100.0
 
 
 @pytest.mark.req("WV-24")
-def test_a_backlog_is_not_slower_for_its_jitter() -> None:
+def test_backlog_is_not_slower_for_its_jitter() -> None:
     """C-32: ten thousand in about five hundred seconds."""
     left = sent([(0.0, (number * 0.37) % 1) for number in range(1000)])
     assert left[-1] < 1000 / 20 * 1.06
 
 
 @pytest.mark.req("WV-30")
-def test_the_wait_for_a_receipt_doubles_up_to_ten_minutes() -> None:
+def test_wait_for_a_receipt_doubles_up_to_ten_minutes() -> None:
     waits = [rules.receipt_wait_s(attempts, base_s=30) for attempts in range(1, 8)]
     assert waits == [30, 60, 120, 240, 480, 600, 600]
 
@@ -72,7 +72,7 @@ def test_the_wait_for_a_receipt_doubles_up_to_ten_minutes() -> None:
         (0, 0, 5, 99, 961, True),
     ],
 )
-def test_the_watchdog(
+def test_drain_is_stalled_when_connected_and_nothing_settles(
     connected_at: float | None,
     settled_at: float,
     left: int,

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.mark.req("WV-02", "WV-18")
-async def test_no_room_for_a_picture_is_a_clear_refusal_and_weights_go_on(folder: Path) -> None:
+async def test_picture_without_room_is_rejected_and_weights_go_on(folder: Path) -> None:
     book = await station.recorder(folder)
     started = await station.weighing(book, pictures=1)
     kept = 1

@@ -5,7 +5,7 @@ import pytest
 from farmiq.device.buffer import rules
 
 
-def test_the_planner_says_what_does_not_fit_and_when_it_is_full() -> None:
+def test_plan_that_does_not_fit_says_when_the_buffer_is_full() -> None:
     def made(sessions_per_hour: float) -> rules.Plan:
         return rules.plan(
             sessions_per_hour=sessions_per_hour, weights=2, pictures=1, picture_bytes=250_000,

@@ -21,7 +21,7 @@ def photo(width: int, height: int, kind: str = "jpeg") -> Picture:
 
 
 @pytest.mark.req("WV-33")
-def test_the_longer_side_shrinks_and_what_fits_stays_byte_for_byte() -> None:
+def test_large_picture_is_scaled_down_and_a_small_one_is_unchanged() -> None:
     large = photo(1600, 900, "png")
     small = camera.scaled(large, side_px=800, quality=90)
     with Image.open(io.BytesIO(small.data)) as image:
@@ -32,7 +32,7 @@ def test_the_longer_side_shrinks_and_what_fits_stays_byte_for_byte() -> None:
 
 
 @pytest.mark.req("WV-02")
-def test_what_cannot_be_decoded_is_refused() -> None:
+def test_picture_that_cannot_be_decoded_is_rejected() -> None:
     with pytest.raises(RejectedError, match="decoded"):
         camera.scaled(station.picture(None), side_px=800, quality=90)
     cut = photo(1600, 900, "png")
@@ -41,7 +41,7 @@ def test_what_cannot_be_decoded_is_refused() -> None:
 
 
 @pytest.mark.req("WV-33")
-async def test_by_default_the_original_is_kept(tmp_path: Path) -> None:
+async def test_picture_is_not_scaled_by_default(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path)
     original = photo(2000, 1500)
     await book.photograph(original)

@@ -25,7 +25,7 @@ from tests.unit.device.curves import curve, watch
 
 @pytest.mark.req("WV-10")
 @pytest.mark.parametrize("seed", range(20))
-def test_an_animal_is_weighed_once_it_stands(seed: int) -> None:
+def test_animal_that_stands_still_is_weighed(seed: int) -> None:
     _, effects = watch(curve((3, 0), (4, 92.4), (3, 0), noise_kg=0.1, seed=seed))
     assert isinstance(effects[0], Arrived)
     first = effects[1]
@@ -36,14 +36,14 @@ def test_an_animal_is_weighed_once_it_stands(seed: int) -> None:
     assert all(isinstance(each, Settled) and each.again for each in effects[2:-1])
 
 
-def test_it_is_weighed_again_while_it_stands() -> None:
+def test_animal_that_keeps_standing_is_weighed_again() -> None:
     _, effects = watch(curve((2, 0), (12, 50.0), (2, 0)))
     again = [each for each in effects if isinstance(each, Settled) and each.again]
     assert 3 <= len(again) <= 6
 
 
 @pytest.mark.req("WV-02")
-def test_one_that_never_stands_still_has_no_weight() -> None:
+def test_animal_that_never_stands_still_has_no_weight() -> None:
     _, effects = watch(curve((2, 0), (90, 80.0), (2, 0), noise_kg=4.0))
     assert not [each for each in effects if isinstance(each, Settled)]
     assert [type(each) for each in effects] == [Arrived, GaveUp, Left]
@@ -51,13 +51,13 @@ def test_one_that_never_stands_still_has_no_weight() -> None:
 
 @pytest.mark.req("WV-02")
 @pytest.mark.parametrize("period", range(2, 9))
-def test_one_that_sways_in_step_with_the_samples_has_no_weight(period: int) -> None:
+def test_animal_that_sways_in_step_with_the_samples_has_no_weight(period: int) -> None:
     sways = [(n / 10, Sample(0.0)) for n in range(20)]
     sways += [(2 + n / 10, Sample(60.0 + 2 * (n % period))) for n in range(100)]
     assert not [each for each in watch(sways)[1] if isinstance(each, Settled)]
 
 
-def test_the_indicator_may_forbid_what_looks_stable() -> None:
+def test_weight_that_the_indicator_calls_moving_is_not_settled() -> None:
     """Its own filter sees more than the samples it sends."""
     moving = ((at, replace(each, stable=False)) for at, each in curve((2, 0), (10, 80.0), (2, 0)))
     _, effects = watch(moving)
@@ -65,7 +65,7 @@ def test_the_indicator_may_forbid_what_looks_stable() -> None:
 
 
 @pytest.mark.req("WV-02")
-def test_stepping_off_early_gives_no_weight() -> None:
+def test_animal_that_steps_off_early_has_no_weight() -> None:
     _, effects = watch(curve((3, 0), (1.2, 92.4), (3, 0)))
     assert [type(each) for each in effects] == [Arrived, Left]
     left = effects[1]
@@ -73,7 +73,7 @@ def test_stepping_off_early_gives_no_weight() -> None:
     assert left.after_s == pytest.approx(1.2, abs=0.4)
 
 
-def test_a_second_animal_is_told_and_not_averaged() -> None:
+def test_second_animal_is_reported_and_not_averaged() -> None:
     _, effects = watch(curve((2, 0), (4, 60.0), (4, 125.0), (4, 65.0), (2, 0), (4, 70.0), (2, 0)))
     weights = [each.weight_kg for each in effects if isinstance(each, Settled)]
     assert all(weight == pytest.approx(60, abs=0.2) for weight in weights[:-2])
@@ -86,7 +86,7 @@ def test_a_second_animal_is_told_and_not_averaged() -> None:
     assert sum(isinstance(each, Arrived) for each in effects) == 2
 
 
-def test_the_zero_follows_a_slow_drift() -> None:
+def test_zero_follows_a_slow_drift() -> None:
     """Half an hour in which three kilograms of dirt gather: the animal's weight has none of it."""
     state, effects = watch(curve((1800, 0), (4, 60.0), (2, 0), drift_kg_s=3 / 1800))
     assert state.zero_kg == pytest.approx(3.0, abs=0.3)
@@ -94,7 +94,7 @@ def test_the_zero_follows_a_slow_drift() -> None:
     assert weight == pytest.approx(60, abs=0.3)
 
 
-def test_the_zero_does_not_swallow_an_animal_nor_run_away() -> None:
+def test_zero_does_not_follow_an_animal_nor_beyond_its_limit() -> None:
     limits = Limits(present_kg=2.0, zero_kg=5.0, zero_kg_per_s=0.02, settle_within_s=600)
     state, effects = watch(curve((3, 0), (60, 2.6), (3, 0)), limits)
     assert abs(state.zero_kg) < 0.2
@@ -103,13 +103,13 @@ def test_the_zero_does_not_swallow_an_animal_nor_run_away() -> None:
     assert state.zero_kg <= Limits().zero_kg
 
 
-def test_a_negative_drift_is_followed_too() -> None:
+def test_zero_follows_a_negative_drift() -> None:
     _, effects = watch(curve((900, 0), (4, 60.0), (2, 0), drift_kg_s=-2 / 900))
     weight = next(each.weight_kg for each in effects if isinstance(each, Settled))
     assert weight == pytest.approx(60, abs=0.3)
 
 
-def test_a_knock_is_no_animal_and_spoils_no_weight() -> None:
+def test_single_odd_sample_is_no_animal_and_changes_no_weight() -> None:
     calm = list(curve((6, 0), (8, 60.0), (4, 0)))
     knocked = [
         (at, Sample(500.0) if number % 17 == 0 else each) for number, (at, each) in enumerate(calm)
@@ -122,7 +122,7 @@ def test_a_knock_is_no_animal_and_spoils_no_weight() -> None:
 
 
 @pytest.mark.req("WV-02")
-def test_rubbish_between_the_samples_is_counted_and_nothing_else() -> None:
+def test_samples_that_are_no_weights_are_only_counted() -> None:
     rubbish = itertools.cycle([math.nan, math.inf, -math.inf, 1e12, -1e12, None])
     mixed = []
     for at, each in curve((3, 0), (4, 92.4), (3, 0)):
@@ -142,7 +142,7 @@ def test_overload_gives_up_and_waits_for_an_empty_scale() -> None:
     assert [type(each) for each in effects] == [Arrived, GaveUp, Left]
 
 
-def test_overload_on_top_of_a_settled_weight_is_somebody_else() -> None:
+def test_overload_after_a_settled_weight_is_a_second_animal() -> None:
     samples = list(curve((2, 0), (4, 60.0)))
     samples += [(6.0 + n / 10, Sample(None, overload=True)) for n in range(20)]
     _, effects = watch(samples)
@@ -150,7 +150,7 @@ def test_overload_on_top_of_a_settled_weight_is_somebody_else() -> None:
     assert effects[-1].to_kg is None
 
 
-def test_whoever_stands_there_when_we_begin_is_not_weighed() -> None:
+def test_animal_that_stands_there_at_the_start_is_not_weighed() -> None:
     """After a power cut the animal on the scale may be one that was weighed before it."""
     _, effects = watch(curve((10, 70.0), (3, 0), (4, 50.0), (2, 0)))
     weights = [each.weight_kg for each in effects if isinstance(each, Settled)]
@@ -158,12 +158,12 @@ def test_whoever_stands_there_when_we_begin_is_not_weighed() -> None:
     assert all(weight == pytest.approx(50, abs=0.2) for weight in weights)
 
 
-def test_a_scale_that_is_never_empty_is_told_once() -> None:
+def test_scale_that_is_never_empty_is_reported_once() -> None:
     _, effects = watch(curve((300, 12.0)))
     assert [type(each) for each in effects] == [Occupied]
 
 
-def test_a_silent_scale_ends_the_weighing() -> None:
+def test_silent_scale_ends_the_weighing() -> None:
     state, effects = watch(curve((2, 0), (4, 60.0)))
     assert state.is_present
     state, more = stable.step(state, None, 20.0, Limits())
@@ -174,7 +174,7 @@ def test_a_silent_scale_ends_the_weighing() -> None:
 
 
 @pytest.mark.parametrize("every_s", [0.5, 1.0, 2.0])
-def test_a_slow_indicator_takes_longer(every_s: float) -> None:
+def test_slow_indicator_takes_longer(every_s: float) -> None:
     weights = [0.0] * 5 + [60.0] * 8 + [0.0] * 4
     slow = [(number * every_s, Sample(weight)) for number, weight in enumerate(weights)]
     found = [each for each in watch(slow)[1] if isinstance(each, Settled)]
@@ -184,7 +184,7 @@ def test_a_slow_indicator_takes_longer(every_s: float) -> None:
     assert not [each for each in watch(moving)[1] if isinstance(each, Settled)]
 
 
-def test_a_fast_indicator_does_not_fill_the_window() -> None:
+def test_fast_indicator_does_not_fill_the_window() -> None:
     state = State(phase="settling", last_at=0.0)
     for number in range(5000):
         state, _ = stable.step(state, Sample(50.0), number / 1000, Limits())
@@ -207,7 +207,9 @@ samples = st.lists(
 
 
 @given(samples)
-def test_whatever_comes_the_story_makes_sense(steps: list[tuple[float, Sample | None]]) -> None:
+def test_any_samples_give_effects_in_a_possible_order(
+    steps: list[tuple[float, Sample | None]],
+) -> None:
     """Arrived comes first, weights are weights, and nobody leaves who has not come."""
     limits = Limits(window_s=1.0)
     state, now, here, weighed = State(), 0.0, False, False
@@ -238,7 +240,7 @@ def test_whatever_comes_the_story_makes_sense(steps: list[tuple[float, Sample | 
 @given(
     st.floats(20, 200), st.floats(0, 0.2), st.integers(0, 2**16), st.floats(2, 40), st.floats(3, 9)
 )
-def test_any_animal_that_stands_is_weighed(
+def test_any_animal_that_stands_still_is_weighed(
     weight: float, noise: float, seed: int, waits: float, stands: float
 ) -> None:
     _, effects = watch(

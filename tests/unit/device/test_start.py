@@ -79,7 +79,7 @@ async def steps_at_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.req("WV-18")
-async def test_a_start_costs_the_same_with_ten_and_with_ten_thousand_events(
+async def test_start_with_ten_thousand_events_costs_as_with_ten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {}
@@ -143,7 +143,7 @@ async def _memory(tmp_path: Path, count: int) -> tuple[int, int]:
 
 
 @pytest.mark.req("WV-34")
-async def test_a_full_buffer_takes_at_most_forty_megabytes_more_than_an_empty_one(
+async def test_full_buffer_takes_at_most_forty_megabytes_more_than_an_empty_one(
     tmp_path: Path,
 ) -> None:
     empty, full = await _memory(tmp_path, 10_000)
@@ -152,7 +152,7 @@ async def test_a_full_buffer_takes_at_most_forty_megabytes_more_than_an_empty_on
 
 @pytest.mark.long
 @pytest.mark.req("WV-34")
-async def test_a_million_events_cost_neither_memory_nor_a_longer_start(
+async def test_million_events_cost_neither_memory_nor_a_longer_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty, full = await _memory(tmp_path, 1_000_000)
@@ -164,7 +164,7 @@ async def test_a_million_events_cost_neither_memory_nor_a_longer_start(
     assert steps <= few * 1.2 + 400
 
 
-async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
+async def test_every_query_of_the_loops_uses_an_index(tmp_path: Path) -> None:
     """Nothing that runs by the second may read the whole table."""
     book = await many(tmp_path, 100)
     statements: list[str] = []
@@ -187,7 +187,7 @@ async def test_every_question_of_the_loops_has_an_index(tmp_path: Path) -> None:
         store.count_sessions_with_problem(tx)
         store.unreported_drops(tx)
         store.send_stored_again(tx, since_s=0)
-        book.writer.purge(tx, now_s=now_s)
+        book.writer.purge(tx)
         tx.set_trace_callback(None)
 
     await book.buffer.do(loops)
@@ -235,7 +235,7 @@ def names_in(folder: Path) -> set[str]:
 
 @pytest.mark.req("WV-18")
 @pytest.mark.parametrize("damage", ["header", "first page", "garbage", "nothing", "half"])
-async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
+async def test_file_that_is_no_database_is_set_aside_and_the_agent_goes_on(
     tmp_path: Path, damage: str
 ) -> None:
     before = await _filled(tmp_path)
@@ -267,7 +267,7 @@ async def test_a_file_that_is_none_is_set_aside_and_the_agent_goes_on(
 
 @pytest.mark.req("WV-18")
 @pytest.mark.parametrize("left", ["an empty file", "no file", "its journal alone"])
-async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
+async def test_missing_buffer_file_is_damage_and_its_pictures_stay(
     tmp_path: Path, left: str
 ) -> None:
     book = await station.recorder(tmp_path)
@@ -296,14 +296,14 @@ async def test_a_buffer_that_is_gone_is_damage_and_its_pictures_stay(
     await book.buffer.close()
 
 
-async def test_a_first_start_is_no_damage(tmp_path: Path) -> None:
+async def test_first_start_is_no_damage(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path)
     assert book.buffer.salvaged is None
     await book.buffer.close()
 
 
 @pytest.mark.parametrize("step", ["building", "set aside", "journal moved"])
-async def test_a_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step: str) -> None:
+async def test_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step: str) -> None:
     before = await _filled(tmp_path)
     path, fresh = tmp_path / FILE, tmp_path / f"{FILE}{salvage.FRESH}"
     if step == "building":
@@ -318,7 +318,7 @@ async def test_a_power_cut_during_the_salvage_costs_nothing(tmp_path: Path, step
     await book.buffer.close()
 
 
-async def test_out_of_a_damaged_file_every_readable_row_is_salvaged(tmp_path: Path) -> None:
+async def test_damaged_file_has_every_readable_row_salvaged(tmp_path: Path) -> None:
     before = await _filled(tmp_path)
     path = tmp_path / FILE
     raw = bytearray(path.read_bytes())
@@ -347,9 +347,7 @@ async def test_out_of_a_damaged_file_every_readable_row_is_salvaged(tmp_path: Pa
 
 
 @pytest.mark.parametrize("cut", [0.2, 0.5, 0.9, 0.999])
-async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
-    tmp_path: Path, cut: float
-) -> None:
+async def test_journal_that_is_cut_off_costs_only_what_was_cut(tmp_path: Path, cut: float) -> None:
     """SQLite's own journal, torn as by a power cut: the good part is there, in order."""
     first = await station.recorder(tmp_path)
     for _ in range(10):
@@ -368,7 +366,7 @@ async def test_a_journal_that_is_cut_off_costs_only_what_was_cut(
     await book.buffer.close()
 
 
-async def test_a_rotten_event_and_a_rotten_picture_are_found_by_verify(tmp_path: Path) -> None:
+async def test_verify_finds_a_changed_event_and_a_changed_picture(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path)
     await station.weighing(book, pictures=2)
 
@@ -411,7 +409,7 @@ async def until_full(book: Recorder, *, size: int) -> int:
 
 
 @pytest.mark.req("WV-02", "WV-18")
-async def test_a_full_disk_is_a_clear_refusal_and_what_was_kept_stays(small_disk: Path) -> None:
+async def test_full_disk_rejects_captures_and_loses_nothing_stored(small_disk: Path) -> None:
     book = await station.recorder(small_disk)
     kept = await until_full(book, size=20_000)
     assert kept > 10
@@ -436,7 +434,7 @@ def fill(path: Path) -> None:
     os.close(handle)
 
 
-async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> None:
+async def test_disk_that_was_full_takes_captures_again(small_disk: Path) -> None:
     book = await station.recorder(small_disk)
     await station.weighing(book, pictures=0)
     fill(small_disk / "filler")
@@ -450,7 +448,7 @@ async def test_a_disk_that_fills_stops_nothing_for_good(small_disk: Path) -> Non
 
 @pytest.mark.req("WV-18")
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
+async def test_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
     small_disk: Path, *, restarted: bool
 ) -> None:
     clock = station.MovedClock()
@@ -489,7 +487,7 @@ async def test_a_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
     await book.buffer.close()
 
 
-async def test_full_ends_when_there_is_room_without_another_capture(small_disk: Path) -> None:
+async def test_buffer_is_not_full_any_more_when_there_is_room(small_disk: Path) -> None:
     book = await station.recorder(small_disk)
     fill(small_disk / "filler")
     await until_full(book, size=4000)
@@ -502,7 +500,7 @@ async def test_full_ends_when_there_is_room_without_another_capture(small_disk: 
     await book.buffer.close()
 
 
-async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None:
+async def test_disk_reserve_leaves_room_for_open_sessions(tmp_path: Path) -> None:
     book = await station.recorder(tmp_path, within=station.limits(disk_reserve_bytes=2**60))
     with pytest.raises(BufferFullError, match="AGENT_DISK_RESERVE_BYTES"):
         await station.weighing(book)
@@ -510,7 +508,7 @@ async def test_the_reserve_keeps_room_for_what_was_begun(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("salvaged", [False, True])
-async def test_files_of_nobody_go_but_not_after_a_salvage_which_may_have_lost_their_rows(
+async def test_files_without_a_row_are_deleted_unless_a_salvage_lost_rows(
     tmp_path: Path, *, salvaged: bool
 ) -> None:
     book = await station.recorder(tmp_path)

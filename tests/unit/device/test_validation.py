@@ -23,13 +23,15 @@ def made(kind: str) -> bytes:
         (math.nan, False), (math.inf, False), (-math.inf, False),
     ],
 )  # fmt: skip
-def test_weights(weight_kg: float, *, fits: bool) -> None:
+def test_weight_that_is_no_animals_is_rejected_with_the_reason(
+    weight_kg: float, *, fits: bool
+) -> None:
     assert (rules.weight_problem(weight_kg, max_kg=2000) is None) is fits
 
 
 @pytest.mark.req("WV-02")
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
-def test_pictures(kind: str) -> None:
+def test_picture_that_is_damaged_or_wrong_is_rejected_with_the_reason(kind: str) -> None:
     data, content_type = made(kind), f"image/{kind}"
     assert rules.picture_problem(data, content_type) is None
     assert "cut off" in (rules.picture_problem(data[:-20], content_type) or "")
@@ -41,5 +43,5 @@ def test_pictures(kind: str) -> None:
     assert "larger" in (rules.picture_problem(data + bytes(11 * 2**20), content_type) or "")
 
 
-def test_zeros_behind_the_end_of_a_jpeg_are_no_harm() -> None:
+def test_jpeg_with_zeros_behind_its_end_is_accepted() -> None:
     assert rules.picture_problem(made("jpeg") + bytes(512), "image/jpeg") is None

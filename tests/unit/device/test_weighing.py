@@ -35,7 +35,7 @@ def play(*events: Event, rules: Rules | None = None, every_s: float = 1.0) -> li
 
 
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-12")
-def test_an_animal_is_weighed_in_the_documented_order() -> None:
+def test_animal_is_weighed_in_the_documented_order() -> None:
     assert play(
         Arrived(),
         Settled(60.0),
@@ -54,7 +54,7 @@ def test_an_animal_is_weighed_in_the_documented_order() -> None:
     ]
 
 
-def test_a_session_ends_when_it_has_what_it_needs_and_the_rest_is_ignored() -> None:
+def test_session_ends_when_it_has_what_it_needs_and_the_rest_is_ignored() -> None:
     rules = Rules(weights=2, pictures=1)
     done = play(
         Arrived(),
@@ -84,7 +84,9 @@ def test_a_session_ends_when_it_has_what_it_needs_and_the_rest_is_ignored() -> N
         ),
     ],
 )
-def test_giving_up_says_why_and_keeps_the_weight(events: tuple[Event, ...], reason: str) -> None:
+def test_weighing_that_is_given_up_is_cancelled_with_reason_and_weight(
+    events: tuple[Event, ...], reason: str
+) -> None:
     done = play(*events)
     assert isinstance(done[-1], Cancel)
     assert reason in done[-1].reason
@@ -93,13 +95,13 @@ def test_giving_up_says_why_and_keeps_the_weight(events: tuple[Event, ...], reas
         assert Weigh(60.0) in done
 
 
-def test_who_only_passes_is_counted() -> None:
+def test_animal_that_only_passes_is_counted_and_makes_no_session() -> None:
     state, actions = weighing.step(Weighing(phase="settling"), Left(1.0), 1.0, Rules())
     assert actions == ()
     assert state.passed == 1
 
 
-def test_a_camera_that_fails_once_is_asked_again() -> None:
+def test_camera_that_fails_once_is_asked_again() -> None:
     done = play(Arrived(), Settled(60.0), NoPicture("busy"), PictureTaken(), Left(5.0))
     assert done == [
         TakePicture(),
@@ -110,17 +112,17 @@ def test_a_camera_that_fails_once_is_asked_again() -> None:
     ]
 
 
-def test_a_cable_that_falls_silent_ends_a_session_that_has_its_weight() -> None:
+def test_cable_that_falls_silent_ends_a_session_that_has_its_weight() -> None:
     done = play(Arrived(), Settled(60.0), PictureTaken(), GaveUp("the scale was silent"))
     assert done[-1] == Finish(60.0)
 
 
-def test_an_animal_that_stays_for_ever_is_weighed_once() -> None:
+def test_animal_that_stays_for_ever_is_weighed_once() -> None:
     done = play(Arrived(), Settled(60.0), PictureTaken(), *[TimePassed()] * 60, Left(70.0))
     assert [type(each) for each in done] == [TakePicture, Begin, Weigh, Finish]
 
 
-def test_what_the_notebook_does_not_take_is_no_session() -> None:
+def test_session_that_the_recorder_rejects_does_not_begin() -> None:
     state, _ = weighing.step(Weighing(phase="open"), NotStored(), 1.0, Rules())
     assert state.phase == "idle"
 
@@ -141,7 +143,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 @given(st.lists(events, max_size=60), st.integers(1, 4), st.integers(1, 3))
-def test_whatever_happens_a_session_begins_once_and_ends_once(
+def test_session_with_any_events_begins_once_and_ends_once(
     story: list[Event], most_weights: int, most_pictures: int
 ) -> None:
     rules = Rules(weights=most_weights, pictures=most_pictures)
@@ -175,7 +177,7 @@ def test_whatever_happens_a_session_begins_once_and_ends_once(
     st.floats(0, 1e6), st.floats(0.1, 3600), st.lists(st.floats(0, 1e4), min_size=2, max_size=20)
 )
 @pytest.mark.req("WV-06")
-def test_slots_keep_their_distance_and_are_not_made_up(
+def test_scheduled_slots_that_were_missed_are_not_made_up(
     began: float, every_s: float, moments: list[float]
 ) -> None:
     for passed in moments:
@@ -185,7 +187,7 @@ def test_slots_keep_their_distance_and_are_not_made_up(
 
 
 @pytest.mark.req("WV-15")
-def test_a_picture_goes_where_it_belongs() -> None:
+def test_scheduled_picture_joins_a_session_or_weighs_or_is_loose() -> None:
     session_id = ids.new()
     assert weighing.placement(session_id, 60.0, with_weight=True) == "join"
     assert weighing.placement(session_id, None, with_weight=False) == "join"
@@ -194,5 +196,5 @@ def test_a_picture_goes_where_it_belongs() -> None:
     assert weighing.placement(None, None, with_weight=True) == "loose"
 
 
-def test_a_step_is_larger_than_the_tolerance() -> None:
+def test_step_is_larger_than_the_tolerance() -> None:
     assert stable.Limits(present_kg=0.5, tolerance_kg=0.5).step_kg == 2.0

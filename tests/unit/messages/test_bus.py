@@ -27,7 +27,7 @@ def reasons(raw: bytes) -> list[str]:
     return refused.value.reasons
 
 
-def test_an_event_comes_back_as_it_was_sent() -> None:
+def test_event_comes_back_as_it_was_sent() -> None:
     raw = examples.event(session_id=None)
 
     assert json.loads(bus.write(bus.read(raw))) == json.loads(raw)
@@ -50,7 +50,7 @@ def test_each_required_field_is_named_when_it_is_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["farm_id", "barn_id"])
-def test_a_reading_has_a_place(name: str) -> None:
+def test_reading_without_a_place_is_rejected(name: str) -> None:
     assert reasons(examples.event(**{name: None})) == [f"`{name}` must not be null"]
 
 
@@ -65,7 +65,7 @@ def test_problems_of_place_and_payload_are_listed_together() -> None:
     ]
 
 
-def test_a_missing_field_hides_nothing_that_only_the_bus_asks() -> None:
+def test_missing_field_hides_nothing_that_only_the_bus_asks() -> None:
     raw = examples.event(
         trace_id=examples.ABSENT, farm_id=None, occurred_at="0001-01-01T00:00:00+14:00"
     )
@@ -81,7 +81,7 @@ def test_a_missing_field_hides_nothing_that_only_the_bus_asks() -> None:
     ]
 
 
-def test_what_cannot_be_kept_hides_nothing() -> None:
+def test_unstorable_value_hides_no_other_problem() -> None:
     raw = examples.event(barn_id=None, trace_id="a\0b", payload={"unit": 7})
 
     assert [reason.split(" - at ")[0] for reason in reasons(raw)] == [
@@ -93,21 +93,21 @@ def test_what_cannot_be_kept_hides_nothing() -> None:
     ]
 
 
-def test_an_unknown_type_is_refused() -> None:
+def test_unknown_type_is_refused() -> None:
     assert reasons(examples.event(event_type="telemetry.guessed")) == [
         "event_type 'telemetry.guessed' is not registered"
     ]
 
 
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_a_moment_that_utc_cannot_name_is_refused(at: str) -> None:
+def test_moment_that_utc_cannot_name_is_refused(at: str) -> None:
     assert reasons(examples.event(occurred_at=at)) == [
         "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.occurred_at`"
     ]
 
 
 @pytest.mark.parametrize("odd", [b"1e400", b"1" * 5000])
-def test_a_number_out_of_range_is_named_where_nobody_reads_it_too(odd: bytes) -> None:
+def test_number_out_of_range_is_named_where_nobody_reads_it_too(odd: bytes) -> None:
     payload = b'{"metric_type":"m","metric_value":1,"x":' + odd + b"}"
 
     assert reasons(examples.event_with_payload(payload)) == [
@@ -117,7 +117,7 @@ def test_a_number_out_of_range_is_named_where_nobody_reads_it_too(odd: bytes) ->
 
 
 @pytest.mark.parametrize("odd", [b'"\xff"', b'{"y":"\xff"}'])
-def test_a_field_we_do_not_know_must_still_be_json(odd: bytes) -> None:
+def test_field_we_do_not_know_must_still_be_json(odd: bytes) -> None:
     payload = b'{"metric_type":"m","metric_value":1,"unit":"C","x":' + odd + b"}"
 
     (reason,) = reasons(examples.event_with_payload(payload))
@@ -130,7 +130,7 @@ def test_text_that_only_looks_like_a_nul_is_kept() -> None:
     assert bus.read(raw).trace_id == r"a\u0000b"
 
 
-def test_the_exchange_is_named_after_the_first_segment() -> None:
+def test_exchange_is_named_after_the_first_segment() -> None:
     assert catalogue.BUS["telemetry.ingested"].exchange == "farmiq.telemetry.exchange"
 
 
@@ -174,7 +174,7 @@ def test_every_key_of_a_reading_is_kept_beside_the_long_form(
     assert bus.read(bus.write(event)).payload == event.payload
 
 
-def test_a_key_we_do_not_know_keeps_its_digits() -> None:
+def test_key_we_do_not_know_keeps_its_digits() -> None:
     event = told('{"value":21.5,"unit":"C","exact":0.12345678901234567890123456789}')
 
     assert b'"exact":0.12345678901234567890123456789' in bytes(event.payload)
@@ -205,7 +205,7 @@ def test_whatever_else_a_reading_says_is_kept_and_its_order_is_no_other_event(
 
 
 @given(at=st.datetimes(timezones=st.timezones()))
-def test_a_moment_is_hashed_as_isoformat_writes_it_in_utc(at: datetime) -> None:
+def test_moment_is_hashed_as_isoformat_writes_it_in_utc(at: datetime) -> None:
     try:
         written = at.astimezone(UTC).isoformat()
     except OverflowError:  # refused at every door
@@ -222,19 +222,19 @@ def hashed(**changes: Any) -> bytes:
     return bus.content_hash(bus.read(examples.event(**changes)))
 
 
-def test_the_order_of_keys_does_not_matter() -> None:
+def test_content_hash_ignores_the_order_of_keys() -> None:
     payload = examples.event_fields()["payload"]
 
     assert hashed(payload=dict(reversed(payload.items()))) == hashed()
 
 
-def test_the_spelling_of_a_moment_does_not_matter() -> None:
+def test_content_hash_ignores_the_spelling_of_a_moment() -> None:
     same = ["2025-01-02T17:00:00+07:00", "2025-01-02T10:00:00.000000Z", "2025-01-02T09:30:00-00:30"]
 
     assert {hashed(occurred_at=at) for at in same} == {hashed()}
 
 
-def test_a_new_trace_is_a_repeat() -> None:
+def test_content_hash_ignores_the_trace() -> None:
     assert hashed(trace_id="trace-999") == hashed()
 
 
@@ -248,7 +248,7 @@ def test_a_new_trace_is_a_repeat() -> None:
         {"payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C", "x": None}},
     ],
 )
-def test_any_change_of_content_matters(changes: dict[str, Any]) -> None:
+def test_content_hash_changes_with_any_content(changes: dict[str, Any]) -> None:
     assert hashed(**changes) != hashed()
 
 

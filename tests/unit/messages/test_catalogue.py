@@ -57,12 +57,12 @@ def reasons_on_the_bus(event_type: str, **payload: Any) -> list[str]:
     return refused.value.reasons
 
 
-def test_the_bus_carries_these_types() -> None:
+def test_bus_carries_these_types() -> None:
     assert catalogue.BUS.keys() == ROUTING_KEYS
 
 
 @pytest.mark.parametrize("name", sorted(ROUTING_KEYS))
-def test_the_exchange_is_named_after_the_first_word(name: str) -> None:
+def test_exchange_is_named_after_the_first_word(name: str) -> None:
     exchange = catalogue.BUS[name].exchange
 
     assert re.fullmatch(r"farmiq\.[a-z]+\.exchange", exchange)
@@ -142,7 +142,7 @@ def test_each_required_field_of_a_payload_is_missed(name: str) -> None:
         ("device.status", {"health": {"camera_ok": None}}),
     ],
 )
-def test_null_stays_null(name: str, payload: dict[str, Any]) -> None:
+def test_payload_field_that_is_null_stays_null(name: str, payload: dict[str, Any]) -> None:
     event = samples.on_the_bus(name)
     whole = {**event["payload"], **payload}
 
@@ -161,7 +161,7 @@ def test_null_stays_null(name: str, payload: dict[str, Any]) -> None:
         ("weighvision.session.finalized", "final_weight_kg"),
     ],
 )
-def test_a_weight_is_more_than_nothing(name: str, field: str, weight: float) -> None:
+def test_weight_is_more_than_nothing(name: str, field: str, weight: float) -> None:
     for reasons in (reasons_on_mqtt, reasons_on_the_bus):
         (reason,) = reasons(name, **{field: weight})
         assert "> 0" in reason
@@ -178,7 +178,7 @@ def test_a_weight_is_more_than_nothing(name: str, field: str, weight: float) -> 
     ],
 )
 @pytest.mark.parametrize("count", [-1, 1.5, "3", True, 2**53, 10**30])
-def test_a_count_is_a_whole_number_from_nought_on(name: str, field: str, count: Any) -> None:
+def test_count_is_a_whole_number_from_nought_on(name: str, field: str, count: Any) -> None:
     (reason,) = reasons_on_mqtt(name, **{field: count})
     assert reason.endswith(f"- at `$.payload.{field}`")
 
@@ -197,7 +197,7 @@ def test_a_count_is_a_whole_number_from_nought_on(name: str, field: str, count: 
         ("media.stored", "mime_type"),
     ],
 )
-def test_an_enumeration_knows_its_words(name: str, field: str) -> None:
+def test_enumeration_knows_its_words(name: str, field: str) -> None:
     (reason,) = reasons_on_the_bus(name, **{field: "something else"})
     assert reason == f"Invalid enum value 'something else' - at `$.payload.{field}`"
 
@@ -210,7 +210,7 @@ def test_an_enumeration_knows_its_words(name: str, field: str) -> None:
         ({"value": -1}, "`value` of mortality must not be negative"),
     ],
 )
-def test_the_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> None:
+def test_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> None:
     (reason,) = reasons_on_mqtt("barn.record.created", **changes)
     assert said in reason
     assert reason.endswith("- at `$.payload`")
@@ -225,13 +225,13 @@ def test_the_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> Non
         ("telemetry.aggregated", "bucket_end_at"),
     ],
 )
-def test_a_moment_that_utc_cannot_name_is_named(name: str, field: str) -> None:
+def test_moment_that_utc_cannot_name_is_named(name: str, field: str) -> None:
     assert reasons_on_the_bus(name, **{field: "0001-01-01T00:00:00+14:00"}) == [
         f"not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.payload.{field}`"
     ]
 
 
-def test_a_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
+def test_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
     assert reasons_on_mqtt(
         "barn.record.created",
         value=-3,
@@ -244,7 +244,7 @@ def test_a_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
     ]
 
 
-def test_a_rule_is_not_asked_about_a_field_that_is_wrong() -> None:
+def test_rule_is_not_asked_about_a_field_that_is_wrong() -> None:
     assert reasons_on_mqtt("barn.record.created", record_type="noise", value="two") == [
         "Invalid enum value 'noise' - at `$.payload.record_type`"
     ]
@@ -254,7 +254,7 @@ def test_a_rule_is_not_asked_about_a_field_that_is_wrong() -> None:
     ]
 
 
-def test_a_note_is_text_and_a_temperature_may_be_below_zero() -> None:
+def test_note_is_text_and_a_temperature_may_be_below_zero() -> None:
     for changes in (
         {"record_type": "note", "value": "quiet night", "unit": None},
         {"record_type": "temperature", "value": -4, "unit": "C"},
@@ -284,13 +284,13 @@ def test_every_problem_of_every_row_is_listed_with_its_place() -> None:
     ]
 
 
-def test_an_import_has_rows() -> None:
+def test_import_without_rows_is_rejected() -> None:
     assert reasons_on_mqtt("feed.imported", rows=[]) == [
         "Expected `array` of length >= 1 - at `$.payload.rows`"
     ]
 
 
-def test_the_parts_of_a_nested_object_are_looked_at() -> None:
+def test_parts_of_a_nested_object_are_looked_at() -> None:
     assert reasons_on_mqtt("device.status", health={"camera_ok": "yes", "disk_ok": 1}) == [
         "Expected `bool | null`, got `str` - at `$.payload.health.camera_ok`",
         "Expected `bool | null`, got `int` - at `$.payload.health.disk_ok`",

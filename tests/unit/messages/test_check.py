@@ -61,7 +61,7 @@ def reasons(raw: bytes) -> list[str]:
         (b"null", "expected an object, got null"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_a_reason(raw: bytes, said: str) -> None:
+def test_bytes_that_cannot_be_stored_are_rejected_with_a_reason(raw: bytes, said: str) -> None:
     if said:
         assert any(said in reason for reason in reasons(raw))
     else:  # what nobody reads may say anything: it is not kept
@@ -74,17 +74,17 @@ def test_of_two_equal_keys_the_last_counts() -> None:
     assert read(raw) == Reading(metric_type="b", metric_value=2.0, unit="C")
 
 
-def test_an_integer_beyond_64_bits_is_a_number() -> None:
+def test_integer_beyond_64_bits_is_a_number() -> None:
     assert read(reading("9" * 25)).metric_value == 1e25
 
 
-def test_a_problem_deep_in_a_list_is_named_with_its_place() -> None:
+def test_problem_deep_in_a_list_is_named_with_its_place() -> None:
     assert reasons(reading("1", r',"x":[{"y":[0,"\u0000"]}]')) == [
         "contains a NUL character - at `$.x[0].y[1]`"
     ]
 
 
-def test_a_reason_is_text_whatever_the_keys_are() -> None:
+def test_reason_is_text_whatever_the_keys_are() -> None:
     found = reasons(reading('"1"', r',"\ud800\u0000":{"y":1e400}'))
 
     assert r"a number out of range - at `$.\ud800\x00.y`" in found
@@ -92,7 +92,7 @@ def test_a_reason_is_text_whatever_the_keys_are() -> None:
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5000])
-def test_a_number_out_of_range_hides_nothing(number: str) -> None:
+def test_number_out_of_range_hides_nothing(number: str) -> None:
     raw = f'{{"metric_value":{number},"metric_type":"a b","x":"\\u0000"}}'.encode()
 
     assert [reason.split(" - at ")[1] for reason in reasons(raw)] == [
@@ -104,7 +104,7 @@ def test_a_number_out_of_range_hides_nothing(number: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["0." + "0" * 250 + "1e-99", "1e-400", "0." + "0" * 400 + "1"])
-def test_a_number_that_a_double_makes_nothing_of_is_not_kept(number: str) -> None:
+def test_number_that_a_double_makes_nothing_of_is_not_kept(number: str) -> None:
     assert check.keepable(number.encode()) == ["a number that cannot be kept exactly - at `$`"]
     assert check.keepable(reading(number)) == [
         "a number that cannot be kept exactly - at `$.metric_value`"
@@ -165,7 +165,7 @@ def test_any_bytes_are_a_value_or_invalid_with_reasons(raw: bytes) -> None:
     cut=st.integers(0, 3),
     whole=st.sampled_from([examples.envelope(seq=1, boot_id="b"), examples.event()]),
 )
-def test_a_damaged_message_is_a_value_or_invalid_with_reasons(
+def test_damaged_message_is_a_value_or_invalid_with_reasons(
     position: int, insert: bytes, cut: int, whole: bytes
 ) -> None:
     damaged = whole[:position] + insert + whole[position + cut :]
@@ -177,7 +177,7 @@ def test_a_damaged_message_is_a_value_or_invalid_with_reasons(
             assert msgspec.json.decode(bus.write(kept))
 
 
-def test_a_message_with_more_values_than_anybody_looks_at_is_refused_at_once() -> None:
+def test_message_with_more_values_than_anybody_looks_at_is_refused_at_once() -> None:
     many = b"[" + b",".join([b"0"] * check.MAX_VALUES) + b"]"
     assert check.keepable(many) == []
     (why,) = check.keepable(many[:-1] + b",0]")
@@ -186,7 +186,7 @@ def test_a_message_with_more_values_than_anybody_looks_at_is_refused_at_once() -
 
 
 @pytest.mark.parametrize("places", [0, 1, 4000, check.MAX_DECIMALS // 2, 8191])
-def test_a_number_with_too_many_decimals_is_found_wherever_it_stands(places: int) -> None:
+def test_number_with_too_many_decimals_is_found_wherever_it_stands(places: int) -> None:
     long = b"0." + b"7" * (check.MAX_DECIMALS + 1)
     (why,) = check.keepable(b"[" + b" " * places + long + b"," + b" " * 20_000 + b"1]")
     assert "cannot be kept exactly" in why

@@ -21,7 +21,7 @@ def reasons(raw: bytes) -> list[str]:
     return refused.value.reasons
 
 
-def test_a_whole_envelope_is_read() -> None:
+def test_whole_envelope_is_read() -> None:
     read = envelope.read(examples.envelope())
 
     assert str(read.event_id) == examples.EVENT_ID
@@ -59,7 +59,7 @@ def test_all_missing_fields_are_named_at_once() -> None:
         ("boot_id", 1, "Expected `str`"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place(name: str, value: Any, said: str) -> None:
+def test_wrong_value_is_named_with_its_place(name: str, value: Any, said: str) -> None:
     (reason,) = reasons(examples.envelope(**{name: value}))
 
     assert said in reason
@@ -85,7 +85,7 @@ def test_another_major_version_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "1.7", "1.10"])
-def test_a_newer_minor_version_is_read(version: str) -> None:
+def test_newer_minor_version_is_read(version: str) -> None:
     assert envelope.read(examples.envelope(schema_version=version)).schema_version == version
 
 
@@ -98,7 +98,7 @@ def test_unknown_fields_are_ignored() -> None:
 @pytest.mark.parametrize(
     "ts", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
 )  # UTC has no year 0 and no year 10000
-def test_a_moment_that_utc_cannot_name_is_refused(ts: str) -> None:
+def test_moment_that_utc_cannot_name_is_refused(ts: str) -> None:
     (reason,) = reasons(examples.envelope(ts=ts))
 
     assert reason == "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.ts`"
@@ -108,13 +108,13 @@ def test_text_that_only_looks_like_a_nul_is_kept() -> None:
     assert envelope.read(examples.envelope(boot_id=r"a\u0000b")).boot_id == r"a\u0000b"
 
 
-def test_a_nul_is_refused_wherever_it_stands() -> None:
+def test_nul_is_refused_wherever_it_stands() -> None:
     assert reasons(examples.envelope(payload={"a": ["\x00"]})) == [
         "contains a NUL character - at `$.payload.a[0]`"
     ]
 
 
-def test_what_was_absent_stays_absent_and_what_was_there_stays() -> None:
+def test_message_fields_absent_or_present_stay_so() -> None:
     bare = msgspec.json.decode(msgspec.json.encode(envelope.read(examples.envelope())))
     full = msgspec.json.decode(
         msgspec.json.encode(
@@ -126,7 +126,7 @@ def test_what_was_absent_stays_absent_and_what_was_there_stays() -> None:
     assert (full["seq"], full["boot_id"], full["content_hash"]) == (7, "boot-1", "ab")
 
 
-def test_the_payload_keeps_its_bytes() -> None:
+def test_payload_keeps_its_bytes() -> None:
     raw = examples.envelope(payload="here").replace(b'"here"', b'{ "b":1.50,  "a" : 2 }')
 
     assert bytes(envelope.read(raw).payload) == b'{ "b":1.50,  "a" : 2 }'

@@ -44,7 +44,7 @@ def session_topic(event_type: str) -> str:
     return topics.session(where)
 
 
-def test_the_documents_have_these_examples() -> None:
+def test_documents_have_these_examples() -> None:
     assert (len(FROM_DEVICES), len(ON_THE_BUS), len(list(EXAMPLES.glob("*.json")))) == (3, 9, 19)
 
 
@@ -76,7 +76,7 @@ def test_what_the_bus_carries_comes_out_equal(name: str) -> None:
 
 @pytest.mark.req("FB-06", "FB-11")
 @pytest.mark.parametrize("name", BATCHES)
-def test_a_batch_comes_out_equal(name: str) -> None:
+def test_batch_comes_out_equal(name: str) -> None:
     sent = json.loads(raw(name))
 
     read = batch.read(raw(name))
@@ -89,7 +89,7 @@ def test_a_batch_comes_out_equal(name: str) -> None:
 
 
 @pytest.mark.req("FB-10")
-def test_the_batch_that_is_wrong_on_purpose_gets_the_documented_words() -> None:
+def test_batch_that_is_wrong_on_purpose_gets_the_documented_words() -> None:
     answer = json.loads(raw("002.example-3.response.json"))
 
     with pytest.raises(batch.BadBatchError) as refused:
@@ -98,7 +98,7 @@ def test_the_batch_that_is_wrong_on_purpose_gets_the_documented_words() -> None:
     assert refused.value.message == answer["error"]["message"]
 
 
-def test_the_schematic_envelope_is_refused_for_its_placeholders() -> None:
+def test_schematic_envelope_is_refused_for_its_placeholders() -> None:
     with pytest.raises(InvalidError) as refused:
         bus.read(raw("001.envelope.schematic.json"))
 
@@ -108,7 +108,7 @@ def test_the_schematic_envelope_is_refused_for_its_placeholders() -> None:
 
 
 @pytest.mark.parametrize("name", [*FROM_DEVICES, *ON_THE_BUS])
-def test_a_field_more_is_kept_and_not_in_the_way(name: str) -> None:
+def test_field_more_is_kept_and_not_in_the_way(name: str) -> None:
     """Consumers ignore what they do not know, and hand it on."""
     sent = json.loads(raw(name))
     newer = {**sent, "payload": {**sent["payload"], "from_the_future": [None, {"x": 1}]}}
@@ -119,7 +119,7 @@ def test_a_field_more_is_kept_and_not_in_the_way(name: str) -> None:
     assert msgspec.json.decode(read.payload) == newer["payload"]
 
 
-def test_an_image_without_a_session_comes_on_the_events_topic() -> None:
+def test_image_without_a_session_comes_on_the_events_topic() -> None:
     place = Place("t-001", "f-001", "b-001", "d-010")
     payload = {"media_id": SESSION, "size_bytes": 204800, "sha256": None}
     sent = {

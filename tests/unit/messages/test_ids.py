@@ -22,7 +22,7 @@ parts = st.lists(
 
 
 @given(at=moments, names=parts)
-def test_the_same_parts_give_the_same_id(at: datetime, names: list[str]) -> None:
+def test_derived_id_of_the_same_parts_is_the_same(at: datetime, names: list[str]) -> None:
     made = ids.derived(at, *names)
 
     assert made == ids.derived(at, *names)
@@ -30,7 +30,7 @@ def test_the_same_parts_give_the_same_id(at: datetime, names: list[str]) -> None
 
 
 @given(at=moments, names=parts)
-def test_an_id_says_its_millisecond(at: datetime, names: list[str]) -> None:
+def test_id_says_its_millisecond(at: datetime, names: list[str]) -> None:
     millis = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
     assert abs((ids.derived(at, *names).int >> 80) - millis) <= 1
@@ -45,10 +45,10 @@ def test_ids_sort_by_time(
 
 
 @given(names=parts, others=parts)
-def test_other_parts_give_another_id(names: list[str], others: list[str]) -> None:
+def test_derived_id_of_other_parts_is_another(names: list[str], others: list[str]) -> None:
     assert (ids.derived(AT, *names) == ids.derived(AT, *others)) == (names == others)
 
 
-def test_parts_do_not_run_into_each_other() -> None:
+def test_derived_id_keeps_parts_apart() -> None:
     assert ids.derived(AT, "ab", "c") != ids.derived(AT, "a", "bc")
     assert ids.derived(AT, "ab") != ids.derived(AT, "a", "b")

@@ -26,7 +26,7 @@ def message(event_type: str, /, **changes: Any) -> tuple[str, bytes]:
     ).encode()
 
 
-def test_a_reading_comes_in_the_long_form_whichever_was_sent() -> None:
+def test_reading_comes_in_the_long_form_whichever_was_sent() -> None:
     topic, raw = message("telemetry.reading", payload={"value": 21.5, "unit": "C"})
 
     assert mqtt.read(topic, raw).payload == Reading(
@@ -55,7 +55,7 @@ def test_problems_of_topic_envelope_and_payload_are_listed_together() -> None:
     ]
 
 
-def test_what_cannot_be_kept_hides_nothing() -> None:
+def test_unstorable_value_hides_no_other_problem() -> None:
     topic, raw = message("telemetry.reading", tenant_id="t-002", payload={}, boot_id="a\0b")
     raw = raw.replace(b'"seq": 7', b'"seq": 7, "seq": 1e400')
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_kept_hides_nothing() -> None:
     ]
 
 
-def test_a_type_nobody_knows_does_not_hide_a_foreign_sender() -> None:
+def test_type_nobody_knows_does_not_hide_a_foreign_sender() -> None:
     sent = samples.from_device("feed.dispensed")
     topic = sent.topic.replace("feed.dispensed", "feed.eaten")
     changed = {"tenant_id": "t-002", "device_id": "d-9", "event_type": "feed.eaten"}
@@ -80,7 +80,7 @@ def test_a_type_nobody_knows_does_not_hide_a_foreign_sender() -> None:
     ]
 
 
-def test_a_missing_field_hides_neither_version_nor_moment() -> None:
+def test_missing_field_hides_neither_version_nor_moment() -> None:
     topic, raw = message(
         "device.status",
         trace_id=examples.ABSENT,
@@ -103,7 +103,7 @@ def test_where_the_topic_names_no_type_the_payload_is_looked_at_by_its_own() -> 
     assert found[-1].endswith("- at `$.payload.quantity_kg`")
 
 
-def test_a_bad_topic_does_not_hide_a_bad_body() -> None:
+def test_bad_topic_does_not_hide_a_bad_body() -> None:
     found = reasons("iot/event/t-001/f-001/b 1/d-010/feed.dispensed", b"{}")
 
     assert found[0] == "topic level barnId is not an id: 'b 1'"
@@ -120,7 +120,7 @@ def test_topic_and_body_name_the_same_tenant_and_type(name: str) -> None:
     ]
 
 
-def test_a_station_may_carry_any_device_until_the_registry_says_which() -> None:
+def test_station_may_carry_any_device_until_the_registry_says_which() -> None:
     topic, raw = message("weighvision.weight.recorded", device_id="weighvision-device-001")
 
     assert mqtt.read(topic, raw).envelope.device_id == "weighvision-device-001"
@@ -136,7 +136,7 @@ def test_a_station_may_carry_any_device_until_the_registry_says_which() -> None:
         (SessionTopic, "feed.dispensed"),
     ],
 )
-def test_a_type_on_a_topic_that_does_not_carry_it_is_refused(carrier: Any, event_type: str) -> None:
+def test_type_on_a_topic_that_does_not_carry_it_is_refused(carrier: Any, event_type: str) -> None:
     topic = samples.topic_of(carrier, event_type)
 
     found = reasons(topic, json.dumps({"payload": {}}).encode())
@@ -145,7 +145,7 @@ def test_a_type_on_a_topic_that_does_not_carry_it_is_refused(carrier: Any, event
     assert found[0].endswith(f"does not carry {event_type!r}")
 
 
-def test_a_cameras_topic_carries_no_envelope() -> None:
+def test_cameras_topic_carries_no_envelope() -> None:
     found = reasons("device/aa:bb:cc:dd:ee:ff/data", examples.envelope())
 
     assert found == ["a camera's topic carries its firmware's own format, no envelope"]
@@ -169,7 +169,9 @@ def test_a_cameras_topic_carries_no_envelope() -> None:
         ((b'"seq": 7', b'"seq": 9007199254740992'), "at `$.seq`"),
     ],
 )
-def test_what_could_not_be_kept_as_it_is_is_refused(damage: tuple[bytes, bytes], said: str) -> None:
+def test_message_that_cannot_be_stored_exactly_is_rejected(
+    damage: tuple[bytes, bytes], said: str
+) -> None:
     topic, raw = message("telemetry.reading")
 
     found = reasons(topic, raw.replace(*damage))
@@ -190,7 +192,7 @@ def test_what_could_not_be_kept_as_it_is_is_refused(damage: tuple[bytes, bytes],
         b'"x": ' + b"[" * 31 + b"]" * 31,
     ],
 )
-def test_what_only_looks_odd_is_read(harmless: bytes) -> None:
+def test_message_that_only_looks_odd_is_read(harmless: bytes) -> None:
     topic, raw = message("telemetry.reading")
 
     assert mqtt.read(topic, raw.replace(b'"seq": 7', harmless)).payload.unit == "C"

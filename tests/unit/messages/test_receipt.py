@@ -12,7 +12,7 @@ from tests.unit.messages.examples import AT, EVENT_ID, PLACE
 STORED = (UUID(int=1), UUID(int=2))
 
 
-def test_a_receipt_is_an_envelope_that_names_both_lists() -> None:
+def test_receipt_is_an_envelope_that_names_both_lists() -> None:
     raw = receipt.write(
         PLACE, stored=STORED, refused={UUID(int=3): "no"}, event_id=UUID(EVENT_ID), now=AT
     )
@@ -25,7 +25,7 @@ def test_a_receipt_is_an_envelope_that_names_both_lists() -> None:
     assert [(one.event_id, one.reason) for one in told.rejected] == [(UUID(int=3), "no")]
 
 
-def test_a_receipt_may_be_empty() -> None:
+def test_receipt_may_be_empty() -> None:
     raw = receipt.write(PLACE, stored=(), refused={}, event_id=UUID(EVENT_ID), now=AT)
 
     assert receipt.read(envelope.read(raw).payload) == receipt.Receipt(event_ids=(), rejected=())
@@ -35,6 +35,6 @@ def test_a_receipt_may_be_empty() -> None:
     "payload",
     [b"{}", b"[]", b'{"event_ids":["x"],"rejected":[]}', b'{"event_ids":[],"rejected":{}}'],
 )
-def test_an_odd_receipt_is_refused(payload: bytes) -> None:
+def test_odd_receipt_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidError):
         receipt.read(msgspec.Raw(payload))

@@ -39,7 +39,7 @@ seeds = st.integers(0, 2**32)
 
 @given(seed=seeds)
 @settings(max_examples=1_000)
-def test_all_that_is_wrong_with_a_message_is_named(seed: int) -> None:
+def test_message_with_several_problems_names_all(seed: int) -> None:
     draft = bad_input.harmed_message(Random(seed))
 
     reasons = refused(mqtt.read, draft.topic, draft.raw())
@@ -49,7 +49,7 @@ def test_all_that_is_wrong_with_a_message_is_named(seed: int) -> None:
 
 @given(seed=seeds)
 @settings(max_examples=1_000)
-def test_all_that_is_wrong_with_an_event_is_named(seed: int) -> None:
+def test_event_with_several_problems_names_all(seed: int) -> None:
     draft = bad_input.harmed_event(Random(seed))
 
     reasons = refused(bus.read, draft.raw())
@@ -57,7 +57,7 @@ def test_all_that_is_wrong_with_an_event_is_named(seed: int) -> None:
     assert unnamed(draft, reasons) == [], (draft.said, reasons)
 
 
-def test_every_harm_comes_up_beside_others() -> None:
+def test_every_problem_is_named_beside_others() -> None:
     rng = Random(1)
     drafts = [bad_input.harmed_message(rng) for _ in range(4_000)]
     drafts += [bad_input.harmed_event(rng) for _ in range(4_000)]

@@ -24,11 +24,11 @@ def reasons(payload: Any, metric_type: str = "temperature") -> list[str]:
 READING = Reading(metric_type="temperature", metric_value=21.5, unit="C")
 
 
-def test_the_long_form() -> None:
+def test_reading_in_the_long_form_is_read() -> None:
     assert read({"metric_type": "temperature", "metric_value": 21.5, "unit": "C"}) == READING
 
 
-def test_the_short_form_takes_its_metric_from_the_topic() -> None:
+def test_short_form_takes_its_metric_from_the_topic() -> None:
     assert read({"value": 21.5, "unit": "C"}) == READING
 
 
@@ -36,17 +36,17 @@ def test_with_both_values_the_long_forms_counts() -> None:
     assert read({"metric_value": 21.5, "value": 3, "unit": "C"}) == READING
 
 
-def test_a_whole_number_is_a_value() -> None:
+def test_whole_number_is_a_value() -> None:
     assert read({"value": 21, "unit": ""}).metric_value == 21.0
 
 
-def test_the_topic_and_the_payload_must_name_one_metric() -> None:
+def test_topic_and_the_payload_must_name_one_metric() -> None:
     assert reasons({"metric_type": "humidity", "metric_value": 1, "unit": "%"}) == [
         "topic says metric 'temperature', payload 'humidity'"
     ]
 
 
-def test_without_a_value_there_is_no_reading() -> None:
+def test_reading_without_a_value_is_rejected() -> None:
     assert reasons({"unit": "C"}) == ["missing required field `metric_value` (or `value`) - at `$`"]
 
 
@@ -55,12 +55,12 @@ def test_only_a_number_is_a_value(value: Any) -> None:
     assert "Expected `float`" in reasons({"value": value, "unit": "C"})[0]
 
 
-def test_a_unit_is_required_and_short() -> None:
+def test_unit_is_required_and_short() -> None:
     assert reasons({"value": 1}) == ["missing required field `unit` - at `$`"]
     assert "length <= 64" in reasons({"value": 1, "unit": "x" * 65})[0]
 
 
-def test_the_bus_carries_the_long_form_only() -> None:
+def test_bus_carries_the_long_form_only() -> None:
     kept = telemetry.read_ingested(msgspec.Raw(msgspec.json.encode(READING)))
 
     assert kept == READING

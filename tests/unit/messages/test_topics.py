@@ -27,7 +27,7 @@ LEVELS = ("tenantId", "farmId", "barnId", "deviceId", "metricType")
 
 
 @given(place=st.builds(Place, ids, ids, ids, ids), metric_type=ids)
-def test_what_is_built_is_parsed_back(place: Place, metric_type: str) -> None:
+def test_topic_that_was_built_is_parsed_back(place: Place, metric_type: str) -> None:
     topic = topics.telemetry(place, metric_type)
 
     assert topics.parse(topic) == TelemetryTopic(place, metric_type)
@@ -39,7 +39,7 @@ def test_what_is_built_is_parsed_back(place: Place, metric_type: str) -> None:
 
 @pytest.mark.req("WV-07")
 @given(station=st.tuples(ids, ids, ids, ids), session_id=st.uuids(), event_type=ids)
-def test_a_session_topic_is_parsed_back_segment_for_segment(
+def test_session_topic_is_parsed_back_segment_for_segment(
     station: tuple[str, str, str, str], session_id: UUID, event_type: str
 ) -> None:
     topic = topics.session(SessionTopic(*station, session_id, event_type))
@@ -49,7 +49,7 @@ def test_a_session_topic_is_parsed_back_segment_for_segment(
 
 
 @given(mac=st.from_regex(r"([0-9A-F]{2}:){5}[0-9A-F]{2}|[0-9a-f]{12}", fullmatch=True))
-def test_a_cameras_topics_are_parsed_back(mac: str) -> None:
+def test_cameras_topics_are_parsed_back(mac: str) -> None:
     for channel in topics.CAMERA_CHANNELS:
         assert topics.parse(topics.camera(mac, channel)) == CameraTopic(mac, channel)
 
@@ -65,13 +65,13 @@ def test_a_cameras_topics_are_parsed_back(mac: str) -> None:
         "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0300\n",
     ],
 )
-def test_a_session_is_named_by_a_uuid(odd: str) -> None:
+def test_session_is_named_by_a_uuid(odd: str) -> None:
     with pytest.raises(InvalidError) as refused:
         topics.parse(f"iot/weighvision/t/f/b/s/session/{odd}/weighvision.weight.recorded")
     assert refused.value.reasons == [f"topic level sessionId is not a UUID: {odd!r}"]
 
 
-def test_a_camera_has_four_topics() -> None:
+def test_camera_has_four_topics() -> None:
     with pytest.raises(InvalidError, match="channel is none of status, data, ack, cmd: 'more'"):
         topics.parse("device/aa:bb:cc:dd:ee:ff/more")
 
@@ -114,7 +114,7 @@ def test_all_odd_levels_are_listed_at_once() -> None:
     assert len(refused.value.reasons) == 3
 
 
-def test_a_level_of_128_characters_is_still_an_id() -> None:
+def test_level_of_128_characters_is_still_an_id() -> None:
     longest = "x" * 128
 
     topic = f"iot/telemetry/t/f/b/{longest}/m"
@@ -146,12 +146,12 @@ def test_a_level_of_128_characters_is_still_an_id() -> None:
         "device/aa:bb/status/x",
     ],
 )
-def test_a_topic_outside_the_map_is_refused(topic: str) -> None:
+def test_topic_outside_the_map_is_refused(topic: str) -> None:
     with pytest.raises(InvalidError, match="not in the topic map"):
         topics.parse(topic)
 
 
-def test_a_trailing_newline_is_refused() -> None:
+def test_trailing_newline_is_refused() -> None:
     with pytest.raises(InvalidError, match="metricType is not an id"):
         topics.parse(f"{TOPIC}\n")
 
@@ -180,7 +180,7 @@ def outcome(topic: str) -> tuple[Topic | None, list[str]]:
         return None, refused.reasons
 
 
-def test_the_gateway_does_not_listen_to_its_own_receipts() -> None:
+def test_gateway_does_not_listen_to_its_own_receipts() -> None:
     down = topics.receipts(PLACE).split("/")[1]
 
     assert down not in {topic.split("/")[1] for topic in topics.UP}
