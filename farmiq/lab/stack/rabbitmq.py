@@ -4,15 +4,14 @@ The broker and its port mapper (epmd) are two children, so that neither outlives
 """
 
 import asyncio
-import base64
-import http.client
 import os
 import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
+
+import httpx2
 
 from farmiq.lab.stack import debian, files
 from farmiq.lab.stack.engine import (
@@ -29,6 +28,7 @@ from farmiq.lab.stack.engine import (
     plain_environment,
 )
 from farmiq.lab.stack.processes import Launch
+from farmiq.plumbing.tls import Tls
 
 USER = "farmiq"
 VHOST = "farmiq"
@@ -266,21 +266,14 @@ async def open_channel(url: str) -> str:
 
 
 def check_api(url: str) -> None:
-    """Ask the management API who we are."""
-    parts = address(url)
-    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or HOST, parts.port, timeout=5)
+    """Ask the management API who we are; the login is in the address."""
     try:
-        connection.request("GET", f"{parts.path.rstrip('/')}/api/whoami", headers=headers)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as problem:
+        whoami = f"{url.rstrip('/')}/api/whoami"
+        answer = httpx2.get(whoami, timeout=5, verify=Tls().client(), trust_env=False)
+    except httpx2.HTTPError as problem:
         raise NotReadyError(f"the management API: {problem}") from problem
-    finally:
-        connection.close()
-    if status != http.client.OK:
-        raise NotReadyError(f"the management API answered {status}")
+    if answer.status_code != httpx2.codes.OK:
+        raise NotReadyError(f"the management API answered {answer.status_code}")
 
 
 def _text(value: object) -> str:

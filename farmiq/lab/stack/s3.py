@@ -8,13 +8,14 @@ SQLite that flushes each commit (NAMES), and a volume's index, which it never fl
 from the volume itself after the machine was restarted (drop_unflushed).
 """
 
-import http.client
 import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
+
+import httpx2
 
 from farmiq.lab.stack import files, processes
 from farmiq.lab.stack.engine import (
@@ -125,25 +126,17 @@ def drop_unflushed(folder: Path, *, boot_id: str) -> None:
 
 def flush_writes(filer_port: int) -> None:
     """Tell the server to flush what it writes into buckets, or raise NotReadyError."""
-    wanted = json.dumps(FLUSHED)
+    url, wanted = f"http://{HOST}:{filer_port}{FILER_CONF}", json.dumps(FLUSHED)
     try:
-        if _filer(filer_port, "GET") != wanted:
-            _filer(filer_port, "PUT", wanted)
-    except (OSError, http.client.HTTPException) as problem:
+        if httpx2.get(url, timeout=5, trust_env=False).text == wanted:
+            return
+        answer = httpx2.put(url, content=wanted, timeout=5, trust_env=False)
+    except httpx2.HTTPError as problem:
         raise NotReadyError(f"its filer does not answer: {problem}") from problem
-
-
-def _filer(port: int, method: str, body: str | None = None) -> str:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
-    try:
-        connection.request(method, FILER_CONF, body)
-        answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
-    finally:
-        connection.close()
-    if method == "PUT" and answer.status != http.client.CREATED:
-        raise NotReadyError(f"its filer did not take {FILER_CONF}: {answer.status} {text[:200]}")
-    return text
+    if answer.status_code != httpx2.codes.CREATED:
+        raise NotReadyError(
+            f"its filer did not take {FILER_CONF}: {answer.status_code} {answer.text[:200]}"
+        )
 
 
 def identities(passwords: Mapping[str, str]) -> str:
