@@ -231,6 +231,15 @@ class SpanFilter(PageFilter):
         return end
 
 
+class PlaceFilter(SpanFilter):
+    """One page of what happened in a place of a farm, in a span of time."""
+
+    tenant: Annotated[Id | None, Field(description="Only this tenant's.")] = None
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    device: Annotated[Id | None, Field(description="Only this device's.")] = None
+
+
 F = TypeVar("F", bound=Filter)
 
 

@@ -32,13 +32,9 @@ RECEIVED = prometheus_client.Counter(
 )
 
 
-class FeedFilter(api.SpanFilter):
+class FeedFilter(api.PlaceFilter):
     """Which lots or intakes, newest first."""
 
-    tenant: Annotated[Id | None, Field(description="Only this tenant's.")] = None
-    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
-    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
-    device: Annotated[Id | None, Field(description="Only this device's.")] = None
     lot: Annotated[Id | None, Field(description="Only this feed_lot_id.")] = None
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
     format: Annotated[api.Format, Field(description="json or csv.")] = "json"

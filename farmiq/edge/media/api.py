@@ -39,13 +39,9 @@ UploadStatus = Literal["presigned", "stored", "missing"]
 STATES: tuple[UploadStatus, ...] = get_args(UploadStatus)
 
 
-class ImageFilter(api.SpanFilter):
+class ImageFilter(api.PlaceFilter):
     """Which images, newest capture first."""
 
-    tenant: Id | None = None
-    farm: Id | None = None
-    barn: Id | None = None
-    device: Id | None = None
     station: Id | None = None
     session: UUID | None = None
     status: Annotated[UploadStatus | None, api.any_case(STATES)] = None

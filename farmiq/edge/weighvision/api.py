@@ -21,13 +21,9 @@ MAX_ROWS = 1000
 State = Literal["created", "finalized", "cancelled", "INCOMPLETE"]
 
 
-class WeighSessionFilter(api.SpanFilter):
+class WeighSessionFilter(api.PlaceFilter):
     """Which sessions, newest first. `day` is a day of the farm."""
 
-    tenant: Annotated[Id | None, Field(description="Only this tenant's.")] = None
-    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
-    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
-    device: Annotated[Id | None, Field(description="Only this device's.")] = None
     station: Annotated[Id | None, Field(description="Only this station's.")] = None
     day: Annotated[
         api.Day | None, Field(description="Begun on this day, in the zone of its farm.")

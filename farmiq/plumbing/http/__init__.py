@@ -2,9 +2,10 @@
 
 server: the routes, health and readiness    protocol: uvicorn with our limits
 middleware: what every request passes       errors: the standard error body
-requests: caller, rate and body of a request
+requests: caller, rate, body of a request   checks: what readiness asks
 """
 
+from farmiq.plumbing.http.checks import Check
 from farmiq.plumbing.http.errors import (
     CODES,
     ERRORS,
@@ -24,7 +25,7 @@ from farmiq.plumbing.http.requests import (
     body_parts,
     network,
 )
-from farmiq.plumbing.http.server import Check, HttpServer, RawRoute
+from farmiq.plumbing.http.server import HttpServer, RawRoute
 
 __all__ = [
     "CODES", "ERRORS", "JSON", "Check", "ErrorBody", "HttpError", "HttpServer", "RawRoute",

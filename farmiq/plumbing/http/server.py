@@ -8,9 +8,7 @@ import asyncio
 import contextlib
 import copy
 import hmac
-import inspect
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,16 +23,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from farmiq.plumbing import metrics
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.connections import Limits
+from farmiq.plumbing.http.checks import Check, CheckRuns
 from farmiq.plumbing.http.errors import HttpError, error_response, handle_errors
 from farmiq.plumbing.http.middleware import add_middleware
 from farmiq.plumbing.http.requests import JSON, reject_repeated_parameters
 
-Check = Callable[[], Awaitable[str | None] | str | None]
-
-CHECK_WITHIN_S = 3.0
 HEAD_WITHIN_S = 15.0
-# What an engine answered to a check counts for so long.
-ANSWER_HOLDS_S = 1.0
 
 
 class Health(BaseModel):
@@ -69,7 +63,7 @@ class HttpServer:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
-    _open_checks: "dict[Check, _CheckRun]" = field(default_factory=dict)
+    _runs: CheckRuns = field(default_factory=CheckRuns)
     service: str | None = field(default=None, init=False)
     # Names of the checks and notes of this part, and its routes.
     names: set[str] = field(default_factory=set, init=False)
@@ -166,44 +160,10 @@ class HttpServer:
             self._checks.pop(self.service, None)
 
     async def problems(self) -> dict[str, str]:
-        return await self._answers(self._checks)
+        return await self._runs.answers(self._checks)
 
-    async def _answers(self, checks: Mapping[str, Check]) -> dict[str, str]:
-        """All at once and with one deadline: none adds to the others, nor to the time it takes.
-
-        What is late is cancelled but not waited for: to give up a question to a database that is
-        frozen takes longer than to ask it. Until it has ended it is not asked again, and what it
-        answered holds for a moment: whoever asks often does not make us ask the engines as often.
-        """
-        answers = {name: self._start_check(check) for name, check in checks.items()}
-        tasks = [answer for answer in answers.values() if isinstance(answer, asyncio.Task)]
-        if tasks:
-            await asyncio.wait(tasks, timeout=CHECK_WITHIN_S)
-        for task in tasks:
-            # Cancelled twice, it would not even get to tell the database.
-            if not task.done() and not task.cancelling():
-                task.cancel()
-        texts = {
-            name: _result(answer) if isinstance(answer, asyncio.Task) else answer
-            for name, answer in answers.items()
-        }
-        return {name: text for name, text in texts.items() if text}
-
-    def _start_check(self, check: Check) -> "asyncio.Task[str | None] | str | None":
-        """The question that is open or was answered just now, a new one, or an answer at once."""
-        known = self._open_checks.get(check)
-        if known is not None and not known.is_old():
-            return known.task
-        try:
-            answer = check()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
-            return _broken(error)
-        if not inspect.isawaitable(answer):
-            return answer
-        for old in [other for other, run in self._open_checks.items() if run.is_old()]:
-            del self._open_checks[old]
-        self._open_checks[check] = _CheckRun(asyncio.create_task(_answer(answer)))
-        return self._open_checks[check].task
+    async def notes(self) -> dict[str, str]:
+        return await self._runs.answers(self._notes)
 
     async def _healthz(self) -> Health:
         """The process lives."""
@@ -229,7 +189,7 @@ class HttpServer:
 
     async def _readyz(self) -> JSONResponse:
         """Its parts work."""
-        problems, notes = await asyncio.gather(self.problems(), self._answers(self._notes))
+        problems, notes = await asyncio.gather(self.problems(), self.notes())
         body = {
             "status": "not ready" if problems else "ready",
             "problems": problems,
@@ -278,38 +238,3 @@ def _answering(error: HttpError) -> ASGIApp:
         await error_response(Request(scope, receive), error)(scope, receive, send)
 
     return answer
-
-
-def _result(task: "asyncio.Task[str | None]") -> str | None:
-    if not task.done() or task.cancelled():
-        return f"the check did not end within {CHECK_WITHIN_S:g} s"
-    return task.result()
-
-
-class _CheckRun:
-    """A question to an engine, and since when it is answered."""
-
-    def __init__(self, task: "asyncio.Task[str | None]") -> None:
-        self.task = task
-        self._answered_at: float | None = None
-        task.add_done_callback(lambda _: self._answered())
-
-    def _answered(self) -> None:
-        self._answered_at = time.monotonic()
-
-    def is_old(self) -> bool:
-        return (
-            self._answered_at is not None and time.monotonic() - self._answered_at > ANSWER_HOLDS_S
-        )
-
-
-async def _answer(check: Awaitable[str | None]) -> str | None:
-    """A check that breaks is itself what is wrong; /readyz must name it, not fail."""
-    try:
-        return await check
-    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs into the answer
-        return _broken(error)
-
-
-def _broken(error: Exception) -> str:
-    return f"the check failed: {error!r}"

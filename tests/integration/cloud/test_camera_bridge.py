@@ -167,7 +167,7 @@ async def test_it_is_off_unless_somebody_wants_it(cloud: Cloud) -> None:
     server = http.HttpServer(title="cloud", version="0")
     cloud.tasks.create_task(service.run(settings, server))
     await until(lambda: server._notes)
-    assert await server._answers(server._notes) == {"bridge": "off: CAMERA_BRIDGE_URL is not set"}
+    assert await server.notes() == {"bridge": "off: CAMERA_BRIDGE_URL is not set"}
 
 
 async def test_what_ingestion_refuses_holds_up_nobody_else(cloud: Cloud) -> None:

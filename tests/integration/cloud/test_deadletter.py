@@ -443,7 +443,7 @@ async def test_an_order_that_is_too_long_or_no_json_is_refused(people: People) -
     assert (await people.get("super", queue="nothing")).status_code == 400
 
 
-async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(
+async def test_person_who_asks_too_often_gets_429_and_others_do_not(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No time passes: in ten seconds there would be one more.
@@ -461,7 +461,7 @@ async def test_who_asks_too_often_is_told_to_wait_and_others_are_not(
     assert (await people.get("super")).status_code == 200
 
 
-async def test_how_full_queues_are_is_told(
+async def test_queue_depths_show_in_the_metrics(
     cloud: CloudSite, bury: Callable[..., Awaitable[None]]
 ) -> None:
     await bury(b"1", b"2")

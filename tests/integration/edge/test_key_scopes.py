@@ -109,7 +109,7 @@ async def test_a_key_of_one_tenant_sees_and_moves_nothing_of_another(
     assert len((await edge.get(devices.ROUTE, headers=every)).json()["devices"]) >= 2
 
 
-async def test_a_key_of_one_area_opens_no_other(
+async def test_key_of_one_area_gets_403_in_others(
     edge: httpx2.AsyncClient, edge_db: Database
 ) -> None:
     feed = key(edge_db, areas=["feed"])

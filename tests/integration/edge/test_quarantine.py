@@ -384,7 +384,7 @@ class TestApi:
             ("/api/v1/losses", {"before": "7"}),
         ],
     )
-    async def test_odd_questions_are_answered_with_400(
+    async def test_invalid_query_gets_400_with_details(
         self, caller: Caller, path: str, query: dict[str, str]
     ) -> None:
         answer = await caller.get(path, **query)
@@ -400,13 +400,13 @@ class TestApi:
             b"[" * 20_000, b'{"older_than_hours": 1e999}', b'{"all": false}',
         ],
     )  # fmt: skip
-    async def test_odd_bodies_are_answered_with_400(self, caller: Caller, body: bytes) -> None:
+    async def test_invalid_body_gets_400(self, caller: Caller, body: bytes) -> None:
         for action in ("redrive", "discard"):
             answer = await caller.post(f"/api/v1/quarantine/{action}", body)
             assert answer.status_code == 400, answer.text
         assert (await caller.post("/api/v1/alerts/close", body)).status_code == 400
 
-    async def test_too_much_is_413(self, caller: Caller) -> None:
+    async def test_body_that_is_too_large_gets_413(self, caller: Caller) -> None:
         answer = await caller.post("/api/v1/quarantine/redrive", b" " * (api.MAX_BODY_BYTES + 1))
         assert answer.status_code == 413
 

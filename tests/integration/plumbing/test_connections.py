@@ -96,7 +96,7 @@ async def test_port_answers_while_strangers_hold_more_connections_than_fit(
         assert not is_closed(kept)
 
 
-async def test_connection_is_told_to_come_again_while_all_are_at_work(
+async def test_new_connection_gets_503_while_all_are_at_work(
     free_port: Callable[[], int], strangers: Callable[..., list[socket.socket]]
 ) -> None:
     server = HttpServer(title="t", version="1", limits=Limits(total=2))

@@ -56,7 +56,7 @@ async def serving(
         b"POST /taken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n",
     ],
 )
-async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
+async def test_invalid_http_gets_the_standard_error_body(
     server: HttpServer,
     free_port: Callable[[], int],
     caplog: pytest.LogCaptureFixture,
@@ -81,7 +81,7 @@ async def test_what_is_no_http_gets_the_standard_body_and_breaks_nothing(
     assert [record.message for record in caplog.records if record.exc_info] == []
 
 
-async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
+async def test_client_that_leaves_during_its_body_logs_no_traceback(
     server: HttpServer, free_port: Callable[[], int], caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = asyncio.Event()
@@ -114,7 +114,7 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_no_traceback(
         b"POST /taken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab",
     ],
 )
-async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
+async def test_request_that_does_not_end_gets_408_and_is_closed(
     free_port: Callable[[], int], said: bytes
 ) -> None:
     server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=0.2)
@@ -131,7 +131,7 @@ async def test_who_does_not_come_to_an_end_is_told_so_and_hung_up_on(
     assert json.loads(b'{"error"' + body)["error"]["code"] == "REQUEST_TIMEOUT"
 
 
-async def test_who_is_answered_and_does_not_come_to_an_end_is_hung_up_on(
+async def test_body_that_goes_on_after_the_response_is_closed(
     free_port: Callable[[], int],
 ) -> None:
     server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=1.0)
@@ -146,14 +146,14 @@ async def test_who_is_answered_and_does_not_come_to_an_end_is_hung_up_on(
     assert answered.count(b"HTTP/1.1 404 ") == 2, "the first has ended, and is not hurried"
 
 
-async def test_who_says_nothing_is_hung_up_on(free_port: Callable[[], int]) -> None:
+async def test_silent_connection_is_closed(free_port: Callable[[], int]) -> None:
     server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=0.2)
     port = free_port()
     async with serving(server, port):
         assert await spoken(port, b"") == (b"", b"")
 
 
-async def test_a_slow_answer_and_an_idle_connection_are_not_hurried(
+async def test_slow_response_and_idle_connection_are_not_closed(
     free_port: Callable[[], int],
 ) -> None:
     server = HttpServer(title="farmiq test", version="1.2.3", request_within_s=1.0)
@@ -205,7 +205,7 @@ async def test_body_too_large_by_its_header_is_refused_before_it_comes(
     assert (b"connection: close" in head.lower()) == bool(expect)
 
 
-async def test_refused_body_that_goes_on_and_on_is_hung_up_on(
+async def test_rejected_body_that_goes_on_is_closed(
     server: HttpServer, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "_MAX_UNREAD", 1_000_000)
@@ -244,7 +244,7 @@ def answered(port: int, said: bytes) -> bytes:
     return heard
 
 
-async def test_who_still_sends_headers_that_are_too_long_gets_the_answer(
+async def test_client_that_still_sends_too_long_headers_gets_431(
     server: HttpServer, free_port: Callable[[], int]
 ) -> None:
     """A connection closed with something unread is reset, and its answer may be lost with it."""

@@ -60,25 +60,25 @@ async def ask(url: str) -> http_client.Answer:
 @pytest.mark.parametrize(
     ("raw", "value"), [(b'{"a":1}', {"a": 1}), (b"no", None), (b"[" * 200_000, None), (b"", None)]
 )
-async def test_the_answer_as_it_came(raw: bytes, value: object) -> None:
+async def test_response_is_returned_as_it_came(raw: bytes, value: object) -> None:
     async with served(saying(raw)) as url:
         said = await ask(url)
     assert (said.status, said.body, said.json()) == (200, raw, value)
 
 
-async def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_that_drips_raises_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "PARTS", 0.01)
     async with served(dripping) as url:
         with pytest.raises(TimeoutError):
             await ask(url)
 
 
-async def test_an_answer_longer_than_any_of_ours_has_no_body() -> None:
+async def test_response_longer_than_the_limit_has_no_body() -> None:
     async with served(saying(b" " * (http_client.MAX_ANSWER + 1))) as url:
         assert (await ask(url)).body == b""
 
 
-def test_a_failure_that_says_nothing_is_told_by_its_kind_alone() -> None:
+def test_why_names_the_type_of_an_error_without_text() -> None:
     errors = (httpx2.ReadError(""), httpx2.ConnectError("no route"), TimeoutError())
 
     assert [http_client.why(error) for error in errors] == [

@@ -41,7 +41,7 @@ def refs(value: Any) -> Iterator[str]:
             yield from refs(inner)
 
 
-def test_it_has_what_every_document_must_have() -> None:
+def test_document_has_the_required_fields() -> None:
     assert DOCUMENT["asyncapi"] == "3.0.0"
     assert DOCUMENT["info"]["title"]
     assert DOCUMENT["info"]["version"]
@@ -123,7 +123,7 @@ def test_every_topic_and_every_exchange_is_in_it() -> None:
     assert exchanges == {each.name for each in TOPOLOGY.exchanges if each.alternate}
 
 
-def test_devices_send_and_are_told() -> None:
+def test_device_operations_send_and_receive() -> None:
     """Seen from FarmIQ: what comes up is received, what goes down is sent."""
     mqtt = {name for name in DOCUMENT["operations"] if ".mqtt." in name}
     assert {name for name in mqtt if name.startswith("send.")} == {
@@ -156,11 +156,11 @@ def test_the_schema_of_the_bus_requires_the_documented_fields() -> None:
     }  # fmt: skip
 
 
-def test_the_kept_document_is_current() -> None:
+def test_stored_document_is_current() -> None:
     assert json.loads((DOCS / "asyncapi.json").read_text()) == DOCUMENT, "run `make docs`"
 
 
-def test_the_command_prints_it_or_writes_it(tmp_path: Path) -> None:
+def test_command_prints_or_writes_the_document(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["asyncapi"])
     written = CliRunner().invoke(app, ["asyncapi", "--out", str(tmp_path / "it.json")])
 

@@ -38,7 +38,7 @@ def for_programs(path: str) -> bool:
 
 
 @pytest.mark.parametrize("site", openapi.SITES)
-def test_the_routes_for_programs_are_exactly_those_of_the_document(site: str) -> None:
+def test_document_lists_exactly_the_routes_for_programs(site: str) -> None:
     exist = {
         (route.path, method.lower())
         for route in openapi.app(site).routes
@@ -52,7 +52,7 @@ def test_the_routes_for_programs_are_exactly_those_of_the_document(site: str) ->
 
 
 @pytest.mark.parametrize("site", openapi.SITES)
-def test_every_reference_resolves_and_every_operation_answers(site: str) -> None:
+def test_every_reference_resolves_and_every_operation_has_responses(site: str) -> None:
     document = openapi.document(site)
     for ref in refs(document):
         looked_up(ref, document)
@@ -65,7 +65,7 @@ def test_every_reference_resolves_and_every_operation_answers(site: str) -> None
 
 
 @pytest.mark.parametrize("site", openapi.SITES)
-def test_the_kept_document_is_current(site: str) -> None:
+def test_stored_document_is_current(site: str) -> None:
     kept = json.loads((DOCS / f"openapi-{site}.json").read_text())
     assert kept == openapi.document(site), "run `make docs`"
 
@@ -90,7 +90,7 @@ def test_the_documented_bodies_are_of_these_types(example: str, kind: Any) -> No
     assert json.loads(written) == json.loads(raw)
 
 
-def test_the_errors_named_are_those_that_the_door_gives() -> None:
+def test_batch_errors_are_named_by_their_codes() -> None:
     for status, said in batch.ERRORS.items():
         assert said.partition(":")[0] == http.CODES[int(status)]
 

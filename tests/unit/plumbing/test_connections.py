@@ -105,7 +105,7 @@ def test_address_and_network_of_a_host(host: str, address: str, network: str) ->
     assert (connections.address_of(host), connections.network_of(host)) == (address, network)
 
 
-def test_a_body_that_does_not_come_makes_room_after_all_others_who_wait(
+def test_connection_waiting_for_a_body_is_closed_after_idle_ones(
     admit: Callable[..., Connection], closed: list[str]
 ) -> None:
     for number in range(4):
@@ -119,7 +119,7 @@ def test_a_body_that_does_not_come_makes_room_after_all_others_who_wait(
     assert admit("10.0.2.1", 10) is None
 
 
-def test_who_holds_more_than_a_share_makes_room_before_others_who_are_known(
+def test_holder_of_too_many_connections_loses_one_first(
     admit: Callable[..., Connection], closed: list[str]
 ) -> None:
     for number, who in enumerate(["honest", "greedy", "greedy", "greedy"]):

@@ -58,7 +58,7 @@ async def client(server: HttpServer) -> AsyncIterator[httpx2.AsyncClient]:
         ("GET", "/boom", 500, "ERROR"),
     ],
 )
-async def test_every_failure_has_the_standard_body_and_ids(
+async def test_error_response_has_the_standard_body_and_ids(
     client: httpx2.AsyncClient, method: str, path: str, status: int, code: str
 ) -> None:
     answer = await client.request(
@@ -79,21 +79,23 @@ async def test_an_invalid_request_names_its_fields(client: httpx2.AsyncClient) -
     assert [detail["field"] for detail in error["details"]] == ["count"]
 
 
-async def test_our_own_mistake_shows_nothing_of_itself(client: httpx2.AsyncClient) -> None:
+async def test_unexpected_exception_does_not_show_in_the_response(
+    client: httpx2.AsyncClient,
+) -> None:
     answer = await client.get("/boom")
 
     assert "secret" not in answer.text
     assert answer.json()["error"]["message"] == "something went wrong on our side"
 
 
-async def test_an_error_may_say_when_to_come_again(client: httpx2.AsyncClient) -> None:
+async def test_error_with_retry_after_sets_the_header(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/count?count=10")
 
     assert answer.headers["retry-after"] == "7"
     assert answer.json()["error"]["details"] == [{"index": 0, "reason": "many"}]
 
 
-async def test_a_wrong_method_is_told_the_right_ones(client: httpx2.AsyncClient) -> None:
+async def test_wrong_method_response_names_the_allowed_ones(client: httpx2.AsyncClient) -> None:
     assert (await client.post("/healthz")).headers["allow"] == "GET"
 
 
@@ -129,7 +131,7 @@ async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
 async def test_readiness_names_what_is_wrong(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http.server, "ANSWER_HOLDS_S", -1.0)
+    monkeypatch.setattr(http.checks, "ANSWER_HOLDS_S", -1.0)
     wrong: dict[str, str | None] = {"database": None, "broker": None}
 
     async def database() -> str | None:
@@ -154,10 +156,10 @@ async def test_readiness_names_what_is_wrong(
     assert (await readiness())[0] == 200
 
 
-async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
+async def test_readiness_check_that_hangs_is_named_within_the_deadline(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http.server, "CHECK_WITHIN_S", 0.05)
+    monkeypatch.setattr(http.checks, "CHECK_WITHIN_S", 0.05)
     began = asyncio.Event()
 
     async def hangs() -> str | None:
@@ -176,11 +178,11 @@ async def test_a_check_that_hangs_is_told_and_keeps_nobody_waiting(
     assert problems == {"first": "the check did not end within 0.05 s", "second": "is away"}
 
 
-async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
+async def test_readiness_check_that_cannot_be_cancelled_is_not_awaited(
     server: HttpServer, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a query to a frozen database: that it is cancelled has to be told to the database."""
-    monkeypatch.setattr(http.server, "CHECK_WITHIN_S", 0.05)
+    monkeypatch.setattr(http.checks, "CHECK_WITHIN_S", 0.05)
     thawed, asked = asyncio.Event(), 0
 
     async def frozen() -> str | None:
@@ -199,10 +201,10 @@ async def test_a_check_that_cannot_even_be_given_up_keeps_nobody_waiting(
         assert said["problems"] == {"frozen": "the check did not end within 0.05 s"}
     assert asked == 1  # a probe that comes every second must not pile them up
     thawed.set()
-    await until(lambda: all(one.task.done() for one in server._open_checks.values()))
+    await until(lambda: all(run.done() for run in server._runs._runs.values()))
 
 
-async def test_readiness_is_told_while_services_come_and_go(
+async def test_readiness_answers_while_checks_are_added(
     server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     async def starting() -> None:
@@ -216,7 +218,7 @@ async def test_readiness_is_told_while_services_come_and_go(
     assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_a_service_that_is_starting_keeps_the_door_from_being_ready(
+async def test_readiness_names_a_service_that_is_starting(
     server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     first, second = server.part("first"), server.part("second")
@@ -318,7 +320,7 @@ async def test_a_service_that_failed_is_named_and_its_routes_answer_503_until_it
     assert [getattr(route, "path", "") for route in server.app.routes].count("/said") == 1
 
 
-async def test_an_engine_is_not_asked_again_for_each_request(
+async def test_readiness_check_result_is_cached_for_a_moment(
     server: HttpServer, client: httpx2.AsyncClient
 ) -> None:
     asked = 0

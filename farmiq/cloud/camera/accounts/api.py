@@ -7,7 +7,7 @@ decodes the body inside, when the caller and their role are known.
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -46,7 +46,20 @@ MAX_BYTES = 16 * 1024
 PLANS, CAMERA_WORK, CARE = "admin", "technician", "operator"
 
 T = TypeVar("T", bound=msgspec.Struct)
-Company = Annotated[CompanyFilter, Query()]
+
+
+class Visit(NamedTuple):
+    """A request, and the company that it is about if it names one."""
+
+    request: Request
+    company: UUID | None
+
+
+async def _visit(request: Request, query: Annotated[CompanyFilter, Query()]) -> Visit:
+    return Visit(request, query.company)
+
+
+AVisit = Annotated[Visit, Depends(_visit)]
 
 
 def _body(kind: type[T]) -> Any:
@@ -54,8 +67,15 @@ def _body(kind: type[T]) -> Any:
     return Depends(BodyOf(kind, what="a body", max_bytes=MAX_BYTES))
 
 
-NoBody = Annotated[JsonBody[models.Empty], _body(models.Empty)]
-NewSchedule = Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)]
+CameraChange = Annotated[JsonBody[models.CameraChange], _body(models.CameraChange)]
+Empty = Annotated[JsonBody[models.Empty], _body(models.Empty)]
+NewCamera = Annotated[JsonBody[models.NewCamera], _body(models.NewCamera)]
+NewCommand = Annotated[JsonBody[models.NewCommand], _body(models.NewCommand)]
+NewProgram = Annotated[JsonBody[models.NewProgram], _body(models.NewProgram)]
+NewSite = Annotated[JsonBody[models.NewSite], _body(models.NewSite)]
+ProgramChange = Annotated[JsonBody[models.ProgramChange], _body(models.ProgramChange)]
+ScheduleRequest = Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)]
+SiteChange = Annotated[JsonBody[models.SiteChange], _body(models.SiteChange)]
 MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
     403: "FORBIDDEN: the person's role does not reach.",
@@ -99,9 +119,9 @@ class Api(api.Routes):
     # --- programs, sites, cameras
 
     @_route("GET", "companies", models.CameraCompanies)
-    async def companies(self, request: Request, query: Company) -> Any:
+    async def companies(self, visit: AVisit) -> Any:
         """The companies that the person may choose."""
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             return {"companies": await store.companies(caller.connection)}
 
     @_route("GET", "programs", models.CameraPrograms)
@@ -112,9 +132,9 @@ class Api(api.Routes):
         return await self._ls(request, PROGRAMS, query)
 
     @_route("GET", "programs/{program_id}", models.CameraProgram)
-    async def program(self, request: Request, program_id: PathId, query: Company) -> Any:
+    async def program(self, visit: AVisit, program_id: PathId) -> Any:
         """One program."""
-        return await self._show(request, PROGRAMS, program_id, query)
+        return await self._show(visit, PROGRAMS, program_id)
 
     @_route("GET", "sites", models.CameraSites)
     async def sites(self, request: Request, query: Annotated[kinds.SiteFilter, Query()]) -> Any:
@@ -122,9 +142,9 @@ class Api(api.Routes):
         return await self._ls(request, SITES, query)
 
     @_route("GET", "sites/{site_id}", models.CameraSite)
-    async def site(self, request: Request, site_id: PathId, query: Company) -> Any:
+    async def site(self, visit: AVisit, site_id: PathId) -> Any:
         """One site."""
-        return await self._show(request, SITES, site_id, query)
+        return await self._show(visit, SITES, site_id)
 
     @_route("GET", "devices", models.Cameras)
     async def cameras(self, request: Request, query: Annotated[kinds.DeviceFilter, Query()]) -> Any:
@@ -132,89 +152,48 @@ class Api(api.Routes):
         return await self._ls(request, CAMERAS, query)
 
     @_route("GET", "devices/{device_id}", models.Camera)
-    async def camera(self, request: Request, device_id: PathId, query: Company) -> Any:
+    async def camera(self, visit: AVisit, device_id: PathId) -> Any:
         """One camera."""
-        return await self._show(request, CAMERAS, device_id, query)
+        return await self._show(visit, CAMERAS, device_id)
 
     @_route("POST", "programs", models.CameraProgram, status_code=201)
-    async def add_program(
-        self,
-        request: Request,
-        query: Company,
-        body: Annotated[JsonBody[models.NewProgram], _body(models.NewProgram)],
-    ) -> Any:
+    async def add_program(self, visit: AVisit, body: NewProgram) -> Any:
         """Add a program (admins)."""
-        return await self._add(request, PROGRAMS, query, body, least=PLANS)
+        return await self._add(visit, PROGRAMS, body, least=PLANS)
 
     @_route("POST", "sites", models.CameraSite, status_code=201)
-    async def add_site(
-        self,
-        request: Request,
-        query: Company,
-        body: Annotated[JsonBody[models.NewSite], _body(models.NewSite)],
-    ) -> Any:
+    async def add_site(self, visit: AVisit, body: NewSite) -> Any:
         """Add a site (admins)."""
-        return await self._add(request, SITES, query, body, least=PLANS)
+        return await self._add(visit, SITES, body, least=PLANS)
 
     @_route("POST", "devices", models.Camera, status_code=201)
-    async def add_camera(
-        self,
-        request: Request,
-        query: Company,
-        body: Annotated[JsonBody[models.NewCamera], _body(models.NewCamera)],
-    ) -> Any:
+    async def add_camera(self, visit: AVisit, body: NewCamera) -> Any:
         """Add a camera (technicians)."""
-        return await self._add(request, CAMERAS, query, body, least=CAMERA_WORK)
+        return await self._add(visit, CAMERAS, body, least=CAMERA_WORK)
 
     @_route("PATCH", "programs/{program_id}", models.CameraProgram)
-    async def change_program(
-        self,
-        request: Request,
-        program_id: PathId,
-        query: Company,
-        body: Annotated[JsonBody[models.ProgramChange], _body(models.ProgramChange)],
-    ) -> Any:
+    async def change_program(self, visit: AVisit, program_id: PathId, body: ProgramChange) -> Any:
         """Change a program (admins)."""
-        return await self._change(request, PROGRAMS, program_id, query, body, least=PLANS)
+        return await self._change(visit, PROGRAMS, program_id, body, least=PLANS)
 
     @_route("PATCH", "sites/{site_id}", models.CameraSite)
-    async def change_site(
-        self,
-        request: Request,
-        site_id: PathId,
-        query: Company,
-        body: Annotated[JsonBody[models.SiteChange], _body(models.SiteChange)],
-    ) -> Any:
+    async def change_site(self, visit: AVisit, site_id: PathId, body: SiteChange) -> Any:
         """Change a site (admins)."""
-        return await self._change(request, SITES, site_id, query, body, least=PLANS)
+        return await self._change(visit, SITES, site_id, body, least=PLANS)
 
     @_route("PATCH", "devices/{device_id}", models.Camera)
-    async def change_camera(
-        self,
-        request: Request,
-        device_id: PathId,
-        query: Company,
-        body: Annotated[JsonBody[models.CameraChange], _body(models.CameraChange)],
-    ) -> Any:
+    async def change_camera(self, visit: AVisit, device_id: PathId, body: CameraChange) -> Any:
         """Change a camera (technicians)."""
-        return await self._change(request, CAMERAS, device_id, query, body, least=CAMERA_WORK)
+        return await self._change(visit, CAMERAS, device_id, body, least=CAMERA_WORK)
 
     @_route("POST", "devices/{device_id}/retire", models.Camera)
-    async def retire(
-        self,
-        request: Request,
-        device_id: PathId,
-        query: Company,
-        body: NoBody,
-    ) -> Any:
+    async def retire(self, visit: AVisit, device_id: PathId, body: Empty) -> Any:
         """Retire a camera (technicians).
 
         Its wakes stay, its MAC address is free; done twice it is done.
         """
         more = {"is_active": False}
-        return await self._change(
-            request, CAMERAS, device_id, query, body, least=CAMERA_WORK, more=more
-        )
+        return await self._change(visit, CAMERAS, device_id, body, least=CAMERA_WORK, more=more)
 
     async def _ls(self, request: Request, kind: Kind, query: kinds.CameraFilter) -> Row:
         async with self.people.caller(request, query.company) as caller:
@@ -222,23 +201,13 @@ class Api(api.Routes):
         rows, next_cursor = api.cut(page, query.limit, at=kind.at, key=kind.key)
         return {kind.plural: [_shown(kind, row) for row in rows], "next_cursor": next_cursor}
 
-    async def _show(
-        self, request: Request, kind: Kind, key: UUID, query: CompanyFilter
-    ) -> Mapping[str, Any]:
-        async with self.people.caller(request, query.company) as caller:
+    async def _show(self, visit: Visit, kind: Kind, key: UUID) -> Mapping[str, Any]:
+        async with self.people.caller(*visit) as caller:
             return _shown(kind, await _find(caller, kind, key))
 
-    async def _add(
-        self,
-        request: Request,
-        kind: Kind,
-        query: CompanyFilter,
-        body: JsonBody[T],
-        *,
-        least: str,
-    ) -> Row:
+    async def _add(self, visit: Visit, kind: Kind, body: JsonBody[T], *, least: str) -> Row:
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=least) as caller:
+        async with self.people.caller(*visit, least=least) as caller:
             values = await _checked(caller, models.given(body.decode(raw)))
             service = await caller.become_service()
             key = await store.add(service, kind, caller.company_id, values)
@@ -246,17 +215,16 @@ class Api(api.Routes):
 
     async def _change(
         self,
-        request: Request,
+        visit: Visit,
         kind: Kind,
         key: UUID,
-        query: CompanyFilter,
         body: JsonBody[T],
         *,
         least: str,
         more: dict[str, Any] | None = None,
     ) -> Row:
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=least) as caller:
+        async with self.people.caller(*visit, least=least) as caller:
             values = models.given(body.decode(raw)) | (more or {})
             await _find(caller, kind, key)
             values = await _checked(caller, values)
@@ -289,48 +257,30 @@ class Api(api.Routes):
         models.SchedulePreview,
         response_model_exclude_unset=True,
     )
-    async def preview(
-        self,
-        request: Request,
-        device_id: PathId,
-        query: Company,
-        body: NewSchedule,
-    ) -> Any:
+    async def preview(self, visit: AVisit, device_id: PathId, body: ScheduleRequest) -> Any:
         """When another schedule would take effect; nothing is stored."""
         raw = await body.raw()
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             cron = await _schedule(caller, device_id, body.decode(raw))
             return await store.preview(caller.connection, device_id, cron)
 
     @_route(
         "POST", "devices/{device_id}/schedule-changes", models.ScheduleRequested, status_code=201
     )
-    async def request_change(
-        self,
-        request: Request,
-        device_id: PathId,
-        query: Company,
-        body: NewSchedule,
-    ) -> Any:
+    async def request_change(self, visit: AVisit, device_id: PathId, body: ScheduleRequest) -> Any:
         """Ask for another schedule from the site's next midnight (technicians)."""
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
+        async with self.people.caller(*visit, least=CAMERA_WORK) as caller:
             cron = await _schedule(caller, device_id, body.decode(raw))
             change = await store.request_change(caller.connection, device_id, cron)
             row = await _find(caller, CHANGES, UUID(change["change_id"]))
             return {**row, "text": change["text"]}
 
     @_route("POST", "schedule-changes/{change_id}/cancel", models.ScheduleChange)
-    async def cancel_change(
-        self,
-        request: Request,
-        change_id: PathId,
-        query: Company,
-        body: NoBody,
-    ) -> Any:
+    async def cancel_change(self, visit: AVisit, change_id: PathId, body: Empty) -> Any:
         """Take back a change that was not applied yet (technicians)."""
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=CAMERA_WORK) as caller:
+        async with self.people.caller(*visit, least=CAMERA_WORK) as caller:
             body.decode(raw)
             await _find(caller, CHANGES, change_id)
             await store.cancel_change(caller.connection, change_id)
@@ -346,12 +296,12 @@ class Api(api.Routes):
         return await self._ls(request, SESSIONS, query)
 
     @_route("GET", "sessions/{session_id}", models.CameraSessionInFull)
-    async def session(self, request: Request, session_id: PathId, query: Company) -> Any:
+    async def session(self, visit: AVisit, session_id: PathId) -> Any:
         """One day, with each camera's share.
 
         With each camera's share, and both as a person reads them.
         """
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             row = await _find(caller, SESSIONS, session_id)
             shares = await rollups.of_session(caller.connection, row["session_id"])
         text = completeness.session(
@@ -370,12 +320,12 @@ class Api(api.Routes):
         return await self._ls(request, WAKES, query)
 
     @_route("GET", "wakes/{payload_id}", models.CameraWakeInFull)
-    async def wake(self, request: Request, payload_id: PathId, query: Company) -> Any:
+    async def wake(self, visit: AVisit, payload_id: PathId) -> Any:
         """One wake, with all that the camera sent.
 
         What the camera sent goes out as it stands: its numbers may be beyond Python's.
         """
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             row = await _find(caller, WAKES, payload_id)
             telemetry = await store.telemetry(caller.connection, row["payload_id"])
         fields = models.CameraWake(**row).model_dump(mode="json")
@@ -388,9 +338,9 @@ class Api(api.Routes):
         return await self._ls(request, IMAGES, query)
 
     @_route("GET", "images/{image_id}", models.CameraImage)
-    async def image(self, request: Request, image_id: PathId, query: Company) -> Any:
+    async def image(self, visit: AVisit, image_id: PathId) -> Any:
         """One image's account."""
-        return await self._show(request, IMAGES, image_id, query)
+        return await self._show(visit, IMAGES, image_id)
 
     @api.route(
         "GET",
@@ -398,30 +348,24 @@ class Api(api.Routes):
         dependencies=[sign_in.SIGN_IN],
         **Gallery.document(),
     )
-    async def content(self, request: Request, image_id: PathId, query: Company) -> Response:
+    async def content(self, visit: AVisit, image_id: PathId) -> Response:
         """One image's bytes.
 
         The JPEG, without what a camera wrote of its place.
         """
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             image = await camera_images.stored(caller.connection, image_id)
         gallery = camera_images.require(self.gallery)
-        return await gallery.whole(request, image.key, image.tag, pictures.JPEG)
+        return await gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
 
     @_route("POST", "images/{image_id}/resend", models.CameraImage)
-    async def resend(
-        self,
-        request: Request,
-        image_id: PathId,
-        query: Company,
-        body: NoBody,
-    ) -> Any:
+    async def resend(self, visit: AVisit, image_id: PathId, body: Empty) -> Any:
         """Ask its camera for an image again (operators).
 
         Asks for this very image again; of one that is complete nothing changes (C-79).
         """
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=CARE) as caller:
+        async with self.people.caller(*visit, least=CARE) as caller:
             body.decode(raw)
             await _find(caller, IMAGES, image_id)
             await store.resend(caller.connection, image_id)
@@ -433,16 +377,10 @@ class Api(api.Routes):
         return await self._ls(request, ALERTS, query)
 
     @_route("POST", "alerts/{alert_id}/resolve", models.CameraAlert)
-    async def resolve(
-        self,
-        request: Request,
-        alert_id: PathId,
-        query: Company,
-        body: NoBody,
-    ) -> Any:
+    async def resolve(self, visit: AVisit, alert_id: PathId, body: Empty) -> Any:
         """An alert was dealt with (operators)."""
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=CARE) as caller:
+        async with self.people.caller(*visit, least=CARE) as caller:
             body.decode(raw)
             await _find(caller, ALERTS, alert_id)
             service = await caller.become_service()
@@ -530,24 +468,18 @@ class Api(api.Routes):
         return await self._ls(request, COMMANDS, query)
 
     @_route("GET", "commands/{command_id}", models.CameraCommand)
-    async def command(self, request: Request, command_id: PathId, query: Company) -> Any:
+    async def command(self, visit: AVisit, command_id: PathId) -> Any:
         """One command and its state."""
-        return await self._show(request, COMMANDS, command_id, query)
+        return await self._show(visit, COMMANDS, command_id)
 
     @_route("POST", "devices/{device_id}/commands", models.CameraCommand, status_code=201)
-    async def queue_command(
-        self,
-        request: Request,
-        device_id: PathId,
-        query: Company,
-        body: Annotated[JsonBody[models.NewCommand], _body(models.NewCommand)],
-    ) -> Any:
+    async def queue_command(self, visit: AVisit, device_id: PathId, body: NewCommand) -> Any:
         """Tell a camera something when it is awake (operators).
 
         Waits until the camera is awake, for a day at most.
         """
         raw = await body.raw()
-        async with self.people.caller(request, query.company, least=CARE) as caller:
+        async with self.people.caller(*visit, least=CARE) as caller:
             order = body.decode(raw)
             camera = await _find(caller, CAMERAS, device_id)
             problems = command_queue.problems(
@@ -570,23 +502,23 @@ class Api(api.Routes):
         return await self._ls(request, QUARANTINE, query)
 
     @_route("GET", "quarantine/{quarantine_id}", models.CameraMessageInFull)
-    async def message(self, request: Request, quarantine_id: PathId, query: Company) -> Any:
+    async def message(self, visit: AVisit, quarantine_id: PathId) -> Any:
         """One rejected message, with its bytes.
 
         With its bytes, or the first of them.
         """
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             row = await _find(caller, QUARANTINE, quarantine_id)
             raw = await store.raw(caller.connection, row["quarantine_id"])
         return {**row, "raw_base64": b64encode(raw).decode()}
 
     @_route("GET", "unknown-cameras", models.UnknownCameras, responses={403: http.ERRORS[403]})
-    async def unknown(self, request: Request, query: Company) -> Any:
+    async def unknown(self, visit: AVisit) -> Any:
         """Cameras that nobody registered (super admins).
 
         They belong to no company: who runs the platform has to say whose they are.
         """
-        async with self.people.caller(request, query.company) as caller:
+        async with self.people.caller(*visit) as caller:
             if not caller.is_super_admin:
                 raise HttpError(403, "this is for super admins")
             return {"cameras": await registry.unknown_cameras(await caller.become_service())}

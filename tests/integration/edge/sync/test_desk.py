@@ -72,7 +72,7 @@ async def test_every_role_at_every_route(
         assert answer.status_code == 200
 
 
-async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
+async def test_key_that_acts_too_often_gets_429_and_others_do_not(
     pool: db.Pool, settings: EdgeSettings, keys: dict[str, str], edge_db: Database
 ) -> None:
     server = http.HttpServer(title="edge", version="0", actions_per_minute=2)
@@ -100,9 +100,7 @@ async def test_a_key_that_acts_too_often_is_told_to_wait_and_others_are_not(
 
 
 @pytest.mark.req("OB-17")
-async def test_redrive_brings_back_what_was_chosen_and_forgets_what_was_held_against_it(
-    ask: Ask, edge_db: Database
-) -> None:
+async def test_redrive_resets_the_chosen_rows_to_pending(ask: Ask, edge_db: Database) -> None:
     owe_many(edge_db, 3, status="dlq", attempts=10, code="HTTP_500")
     owe_many(edge_db, 2, status="dlq", attempts=1, code="HTTP_400")
     owe_many(edge_db, 2, status="acked")
@@ -181,7 +179,7 @@ async def test_a_request_that_is_not_valid_gets_400_and_moves_nothing(
     assert rows(edge_db, "select status from sync_outbox") == [("dlq",)]
 
 
-async def test_a_body_beyond_reason_is_refused_unread(ask: Ask) -> None:
+async def test_body_that_is_too_large_gets_413(ask: Ask) -> None:
     answer = await ask("POST", api.REDRIVE, body=b" " * 2_000_000)
     assert answer.status_code == 413
 
