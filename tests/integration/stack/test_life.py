@@ -161,7 +161,7 @@ def test_two_stacks_run_side_by_side(root: Path, second_root: Path) -> None:
 
 def test_a_detached_stack_outlives_its_starter_until_it_is_stopped(root: Path) -> None:
     starter = (
-        "import sys; from pathlib import Path; from farmiq import stack;"
+        "import sys; from pathlib import Path; from farmiq.lab import stack;"
         "stack.start(Path(sys.argv[1]), engines=['mqtt-edge', 'postgres-edge'], detach=True)"
     )
     subprocess.run(
