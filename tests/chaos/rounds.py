@@ -121,7 +121,7 @@ class Battered:
         *,
         fault: Callable[[], Awaitable[None]],
         repair: Callable[[], Awaitable[None]],
-        seconds: float = 3.0,
+        seconds: float = 2.0,
         without: str | None = None,
         busy: str | None = None,
         least: int = UNRESOLVED,
@@ -194,7 +194,7 @@ class Battered:
         await self.farm.until_ready(*(service.name for service in STARTED))
         if without is not None:
             self.farm.stop_one(without)
-        self.farm.journal.unlink(missing_ok=True)
+        self.farm.begin_journal()
         self.farm.empty_tables()
 
     def _delivered_again(self) -> Counter[int]:

@@ -252,6 +252,8 @@ async def test_pause_longer_than_a_lease_then_back_from_the_dead(
     async def go_on() -> None:
         """As the round makes it."""
 
-    result = await battered.round(f"pause {victim}", fault=stay_away, repair=go_on, busy=victim)
+    result = await battered.round(
+        f"pause {victim}", fault=stay_away, repair=go_on, busy=victim, seconds=3.0
+    )
     record_property("fault", result.summary())
     result.check()

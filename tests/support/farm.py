@@ -55,6 +55,8 @@ class Farm:
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     # One for all questions to a database: to connect costs both sides more than to ask.
     asking: dict[str, Connection] = field(default_factory=dict)
+    # Of the journal, as far as it was read.
+    tally: Tally | None = None
 
     def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
         """Start a service, or a whole site; `called` is what a second one is known by here."""
@@ -98,14 +100,7 @@ class Farm:
         return self.folder / "journal.jsonl"
 
     def cli(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "farmiq", *arguments],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return preloaded.command(*arguments, environment=self.environment)
 
     def edge(self, query: str) -> list[tuple[Any, ...]]:
         return self._rows(self.edge_db.admin_url, query)
@@ -114,7 +109,13 @@ class Farm:
         return self._rows(self.cloud_db.admin_url, query)
 
     def sent(self) -> Tally:
-        return Tally(self.journal).look()
+        self.tally = self.tally or Tally(self.journal)
+        return self.tally.look()
+
+    def begin_journal(self) -> None:
+        """Forget what was sent so far."""
+        self.journal.unlink(missing_ok=True)
+        self.tally = None
 
     def findings(self) -> tuple[Findings, ...]:
         """The journal against the edge and against the cloud."""

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -74,8 +75,8 @@ class Nursery:
                 start_new_session=True,
             )
 
-    def spawn(self, launch: Launch) -> Forked:
-        """Start what the launch says; it ends with us."""
+    def spawn(self, launch: Launch, *, errors: Path | None = None) -> Forked:
+        """Start what the launch says; it ends with us. `errors` is for what is not for the log."""
         _, dash_m, module, *arguments = launch.argv
         assert dash_m == "-m", launch.argv
         wanted = {
@@ -84,6 +85,7 @@ class Nursery:
             "environment": dict(launch.environment),
             "folder": str(launch.folder),
             "log": str(launch.log),
+            "errors": str(errors or launch.log),
             "parent": os.getpid(),
             "signal": int(launch.stop_signal),
         }
@@ -101,11 +103,11 @@ class Nursery:
 _nursery: list[Nursery] = []
 
 
-def spawn(launch: Launch) -> Forked:
+def spawn(launch: Launch, *, errors: Path | None = None) -> Forked:
     if not _nursery:
         _nursery.append(Nursery())
         atexit.register(_nursery[0].close)
-    return _nursery[0].spawn(launch)
+    return _nursery[0].spawn(launch, errors=errors)
 
 
 def run(service: str, environment: Mapping[str, str], *, log: Path = NOWHERE) -> Forked:
@@ -118,6 +120,28 @@ def run(service: str, environment: Mapping[str, str], *, log: Path = NOWHERE) ->
             log=log,
         )
     )
+
+
+def command(
+    *words: str, environment: Mapping[str, str], timeout_s: float = 120
+) -> "subprocess.CompletedProcess[str]":
+    """`farmiq` as people type it, with our environment and that, until it ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = (Path(folder) / name for name in ("out", "err"))
+        launch = Launch(
+            argv=(sys.executable, "-m", "farmiq", *words),
+            environment={**os.environ, **environment},
+            folder=Path.cwd(),
+            log=out,
+        )
+        process = spawn(launch, errors=err)
+        try:
+            code = process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(launch.argv, code, out.read_text(), err.read_text())
 
 
 @contextmanager
@@ -162,12 +186,12 @@ def _become(wanted: dict[str, Any]) -> None:
     os.umask(0o077)
     os.chdir(wanted["folder"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(wanted["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(nothing, 0)
-    for stream in (1, 2):
-        os.dup2(log, stream)
     os.close(nothing)
-    os.close(log)
+    for stream, name in ((1, "log"), (2, "errors")):
+        log = os.open(wanted[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, stream)
+        os.close(log)
     os.environ.clear()
     os.environ.update(wanted["environment"])
     random.seed()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import stat
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from farmiq.edge.identity import read_key
 from farmiq.edge.sync import enrolment
 from farmiq.plumbing import db, http, tokens
 from tests.integration.cloud.conftest import CloudSite, event
+from tests.support import preloaded
 from tests.support.until import until
 
 CLUSTER = "hill-1"
@@ -47,13 +47,11 @@ class EdgeHost:
 
     async def run(self, *words: str, code: int = 0) -> str:
         """A command as people type it; returns what it prints."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "farmiq", *words, env=config.environment(over=self.environment),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await process.communicate()
-        assert process.returncode == code, f"{words}: {out.decode()} {err.decode()}"
-        return out.decode() if code == 0 else (out + err).decode()
+        done = await asyncio.to_thread(
+            preloaded.command, *words, environment=config.environment(over=self.environment)
+        )
+        assert done.returncode == code, f"{words}: {done.stdout} {done.stderr}"
+        return done.stdout if code == 0 else done.stdout + done.stderr
 
     async def invite(self, *tenants: str, hours: float = 24) -> str:
         url = self.site.database.admin_url

@@ -44,13 +44,8 @@ class Station:
         return self._spawn(("-m", "farmiq", "agent", "run"), crash_at="", **others)
 
     def ask(self, *words: str, **others: object) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "farmiq", "agent", *words],
-            env=self._environment(**others),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        return preloaded.command(
+            "agent", *words, environment=self._environment(**others), timeout_s=60
         )
 
     def _environment(self, **others: object) -> dict[str, str]:

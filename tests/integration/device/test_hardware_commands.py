@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,12 @@ from farmiq.config import DeviceSettings, SettingsError
 from farmiq.device.capture import sources
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable
-from tests.support import station
+from tests.support import preloaded, station
 
 
 async def farmiq(*words: str, **environment: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "farmiq", *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment},
-    )  # fmt: skip
-    out, error = await process.communicate()
-    return process.returncode or 0, out.decode(), error.decode()
+    done = await asyncio.to_thread(preloaded.command, *words, environment=environment)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def _talking(cable: Cable, line: bytes) -> None:

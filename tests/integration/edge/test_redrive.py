@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,6 +24,7 @@ from farmiq.plumbing.deadletters import Filter, Result
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead
+from tests.support import preloaded
 from tests.support.until import until
 
 ALL: Filter = {}
@@ -202,18 +200,8 @@ class TestCommand:
 
     @staticmethod
     def run(database: Database, *arguments: str, crash_at: str = "") -> Any:
-        return subprocess.run(
-            [sys.executable, "-m", "farmiq", "quarantine", *arguments],
-            env={
-                **os.environ,
-                "FARMIQ_EDGE_DB_URL": database.url,
-                "FARMIQ_CRASH_AT": crash_at,
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        settings = {"FARMIQ_EDGE_DB_URL": database.url, "FARMIQ_CRASH_AT": crash_at}
+        return preloaded.command("quarantine", *arguments, environment=settings)
 
     async def test_look_mend_redrive_discard(self, pool: db.Pool, edge_db: Database) -> None:
         events = await put_aside(pool, 2)

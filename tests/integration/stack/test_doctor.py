@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from farmiq import doctor
 from farmiq.lab import stack
 from farmiq.plumbing import http, tokens
 from tests.conftest import Database
+from tests.support import preloaded
 from tests.support.until import until
 
 
@@ -53,11 +53,8 @@ async def edge(  # noqa: PLR0917 - what an edge stands on
 
 async def run() -> tuple[int | None, Any]:
     """Exit code and rows of `farmiq doctor`, as a process of its own with this environment."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "farmiq", "doctor", "--json", stdout=asyncio.subprocess.PIPE
-    )
-    stdout, _ = await process.communicate()
-    return process.returncode, {row["name"]: row for row in json.loads(stdout)}
+    done = await asyncio.to_thread(preloaded.command, "doctor", "--json", environment={})
+    return done.returncode, {row["name"]: row for row in json.loads(done.stdout)}
 
 
 @pytest.mark.usefixtures("edge")
