@@ -25,6 +25,7 @@ from farmiq.cli import (
     farm,
     key,
     losses,
+    masterdata,
     media,
     metric,
     outbox,
@@ -72,8 +73,8 @@ for _panel, _groups in {
     },
     SET_UP: {
         "company": people.company, "user": people.user, "edge": edge.app, "device": device.app,
-        "camera": camera.app, "farm": farm.app, "silo": silo.app, "metric": metric.app,
-        "key": key.app, "keys": keys, "topology": topology.app,
+        "camera": camera.app, "masterdata": masterdata.app, "farm": farm.app, "silo": silo.app,
+        "metric": metric.app, "key": key.app, "keys": keys, "topology": topology.app,
     },
     DEVELOP: {"simulate": simulated, "bench": bench.app},
 }.items():  # fmt: skip

@@ -34,18 +34,18 @@ def register(
     from farmiq.roster import RosterError
 
     async def once(tx: "db.Connection") -> Sequence[Any]:
-        made = await work(tx, text)
+        made = await work(tx, given)
         if out is not None and not dry_run:
             write_private(out, logins(made))
         return made
 
     if out is not None and out.exists():
         terminal.fail(f"{out} exists; logins are never written over. Choose another file.", code=2)
-    text = _text(file)
+    given = text(file)
     try:
         made = terminal.in_transaction(once, database)
     except RosterError as unusable:
-        _print_problems(unusable.problems)
+        print_problems(unusable.problems)
         return 1
     if dry_run:
         terminal.print_result({"problems": []}, "nothing is wrong")
@@ -59,7 +59,7 @@ def register(
     return 0
 
 
-def _text(file: Path) -> str:
+def text(file: Path) -> str:
     if str(file) == "-":
         return typer.get_text_stream("stdin").read()
     try:
@@ -78,7 +78,7 @@ def write_private(file: Path, text: str) -> None:
         terminal.fail(f"{file} cannot be written ({error.strerror}); nothing was registered")
 
 
-def _print_problems(problems: Sequence[Any]) -> None:
+def print_problems(problems: Sequence[Any]) -> None:
     from dataclasses import asdict
 
     if terminal.wants_json():

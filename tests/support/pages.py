@@ -33,6 +33,7 @@ FOLLOWED = (
     "docs/operate/devices.md",
     "docs/operate/telemetry.md",
     "docs/operate/feed.md",
+    "docs/operate/masterdata.md",
     "docs/operate/quarantine.md",
     "docs/operate/outbox.md",
     "docs/operate/enrolment.md",

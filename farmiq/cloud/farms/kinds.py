@@ -1,7 +1,7 @@
 """The kinds of master data: one struct each, which API, command line and CSV files share."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -10,9 +10,10 @@ from zoneinfo import available_timezones
 import msgspec
 from msgspec import Meta
 
+from farmiq import roster
 from farmiq.messages.ids import Id
 from farmiq.messages.kinds import Name, Unit
-from farmiq.roster import Problem, Row
+from farmiq.roster import Problem, RosterError
 
 Sex = Literal["female", "male", "mixed"]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -135,24 +136,24 @@ KINDS = (FARMS, BARNS, BATCHES, FEED_PRODUCTS, METRICS, BREED_STANDARDS)
 _FIELD = re.compile(r" - at `\$\.(?P<name>\w+)")
 
 
-def parse(kind: Kind, rows: Sequence[Row]) -> tuple[list[Any], list[Problem]]:
-    """The rows of a CSV file as structs, and what is wrong with others, each with its line."""
-    parsed: list[Any] = []
-    problems: list[Problem] = []
+def read(kind: Kind, text: str) -> list[Any]:
+    """The rows of a CSV file as structs. Raises RosterError, which names every bad line."""
+    rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.noun)
+    parsed: dict[tuple[Any, ...], Any] = {}
     lines: dict[tuple[Any, ...], int] = {}
     for line, cells in rows:
         row, problem = _parse_one(kind, line, cells)
+        key = tuple(getattr(row, name, None) for name in kind.key)
+        if problem is None and key in parsed:
+            reason = f"is the {kind.noun} of line {lines[key]} again"
+            problem = Problem(line, ", ".join(kind.key), reason)
         if problem is not None:
             problems.append(problem)
             continue
-        key = tuple(getattr(row, name) for name in kind.key)
-        if key in lines:
-            reason = f"is the {kind.noun} of line {lines[key]} again"
-            problems.append(Problem(line, ", ".join(kind.key), reason))
-            continue
-        lines[key] = line
-        parsed.append(row)
-    return parsed, problems
+        parsed[key], lines[key] = row, line
+    if problems:
+        raise RosterError(problems)
+    return [*parsed.values()]
 
 
 def _parse_one(kind: Kind, line: int, cells: Mapping[str, str]) -> tuple[Any, Problem | None]:

@@ -4,25 +4,23 @@ from datetime import date
 
 import pytest
 
-from farmiq import roster
 from farmiq.cloud.farms import kinds
 from farmiq.cloud.farms.kinds import BARNS, BATCHES, BREED_STANDARDS, FARMS, METRICS, Kind
 from farmiq.roster import Problem, RosterError
 
 
-def parse(kind: Kind, text: str) -> tuple[list[object], list[Problem]]:
-    rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.noun)
-    parsed, more = kinds.parse(kind, rows)
-    return parsed, problems + more
+def problems(kind: Kind, text: str) -> list[Problem]:
+    with pytest.raises(RosterError) as refused:
+        kinds.read(kind, text)
+    return refused.value.problems
 
 
 def test_batch_with_empty_cells_takes_the_defaults() -> None:
-    parsed, problems = parse(
+    parsed = kinds.read(
         BATCHES,
         "batch_id,farm_id,barn_id,species,breed,placed_count,placed_on,target_weight_kg\n"
         "b-7,north,barn-1,broiler,,12000,2026-05-01,2.4\n",
     )
-    assert problems == []
     assert parsed == [
         kinds.Batch(
             batch_id="b-7", farm_id="north", barn_id="barn-1", species="broiler",
@@ -32,7 +30,7 @@ def test_batch_with_empty_cells_takes_the_defaults() -> None:
 
 
 def test_every_bad_line_is_named_with_its_field() -> None:
-    parsed, problems = parse(
+    found = problems(
         BATCHES,
         "batch_id,farm_id,barn_id,species,placed_count,placed_on,closed_on,sex\n"
         "good,n,1,broiler,10,2026-05-01,,\n"
@@ -43,45 +41,43 @@ def test_every_bad_line_is_named_with_its_field() -> None:
         "good,n,2,broiler,10,2026-05-01,,\n"
         ",n,2,broiler,10,2026-05-01,,\n",
     )
-    assert len(parsed) == 1
-    assert [(problem.line, problem.field) for problem in problems] == [
+    assert [(problem.line, problem.field) for problem in found] == [
         (3, "placed_count"), (4, "placed_on"), (5, ""), (6, "sex"), (7, "batch_id"), (8, ""),
     ]  # fmt: skip
-    assert problems[2].reason == "`closed_on` is before `placed_on`"
-    assert problems[4].reason == "is the batch of line 2 again"
-    assert "batch_id" in problems[5].reason
+    assert found[2].reason == "`closed_on` is before `placed_on`"
+    assert found[4].reason == "is the batch of line 2 again"
+    assert "batch_id" in found[5].reason
 
 
 def test_wrong_column_is_refused_by_name() -> None:
-    with pytest.raises(RosterError) as refused:
-        parse(BARNS, "farm_id,barn_id,name,size\nn,1,One,40\n")
-    assert refused.value.problems == [Problem(1, "size", "is not a column of a barn")]
+    assert problems(BARNS, "farm_id,barn_id,name,size\nn,1,One,40\n") == [
+        Problem(1, "size", "is not a column of a barn")
+    ]
 
 
 def test_farm_needs_a_time_zone_that_exists() -> None:
-    _, problems = parse(FARMS, "farm_id,name,timezone\nn,North,Mars/Base\n")
-    assert problems == [Problem(2, "", "no time zone is called 'Mars/Base'")]
+    assert problems(FARMS, "farm_id,name,timezone\nn,North,Mars/Base\n") == [
+        Problem(2, "", "no time zone is called 'Mars/Base'")
+    ]
 
 
 def test_metric_conversions_are_json() -> None:
     header = "metric_type,label,unit,conversions\n"
-    parsed, problems = parse(
-        METRICS,
-        header
-        + 'temperature,Temperature,C,"{""F"": [0.5556, -17.78]}"\n'
-        + "humidity,Humidity,%,percent\n"
-        + 'water,Water,l,"{""ml"": [1]}"\n',
+    fahrenheit = 'temperature,Temperature,C,"{""F"": [0.5556, -17.78]}"\n'
+    (metric,) = kinds.read(METRICS, header + fahrenheit)
+    assert metric.conversions == {"F": (0.5556, -17.78)}
+    found = problems(
+        METRICS, header + 'humidity,Humidity,%,percent\nwater,Water,l,"{""ml"": [1]}"\n'
     )
-    assert [getattr(row, "conversions") for row in parsed] == [{"F": (0.5556, -17.78)}]  # noqa: B009
-    assert [(problem.line, problem.field) for problem in problems] == [
-        (3, "conversions"), (4, "conversions"),
+    assert [(problem.line, problem.field) for problem in found] == [
+        (2, "conversions"), (3, "conversions"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cell", ["nan", "inf", "-1", "1e300"])
 def test_numbers_that_no_animal_has_are_refused(cell: str) -> None:
-    _, problems = parse(
+    found = problems(
         BREED_STANDARDS,
         f"species,breed,age_days,weight_kg,source\nbroiler,example,7,{cell},us\n",
     )
-    assert [problem.field for problem in problems] == ["weight_kg"]
+    assert [problem.field for problem in found] == ["weight_kg"]

@@ -1,0 +1,99 @@
+"""`farmiq masterdata`: farms, barns, batches and what figures are compared with, from CSV files."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from farmiq.cli import rosters, terminal
+
+if TYPE_CHECKING:
+    from farmiq.cloud.farms.kinds import Kind
+    from farmiq.plumbing import db
+
+app = terminal.Group(
+    "Master data of the cloud: farms, barns, batches, feed_products, metrics, breed_standards. "
+    "Needs FARMIQ_CLOUD_DB_URL or a running demo."
+)
+KindName = Annotated[str, typer.Argument(help="farms, barns, batches, feed_products, …")]
+Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
+
+
+@app.command("columns", shared=terminal.JSON)
+def columns(kind: KindName) -> None:
+    """Say which columns a CSV file of this kind has; a file needs those without a default."""
+    found = _kind(kind)
+    terminal.print_list(
+        found.columns,
+        lambda name: (name, "needed" if name in found.needed else ""),
+        document=[{"column": name, "needed": name in found.needed} for name in found.columns],
+    )
+
+
+@app.command("import")
+def import_(
+    kind: KindName,
+    file: rosters.File,
+    *,
+    tenant: Tenant,
+    dry_run: rosters.DryRun = False,
+) -> int:
+    """Add the rows of a CSV file and change those that are there: all of them, or none.
+
+    A row is known by its ids; what the file does not name stays. `farmiq masterdata columns` says
+    which columns there are.
+    """
+    from farmiq.cloud.farms import kinds, store
+    from farmiq.roster import RosterError
+
+    found = _kind(kind)
+
+    async def save(tx: "db.Connection") -> int:
+        changed = await store.save(tx, found, tenant, parsed)
+        if dry_run:
+            await tx.rollback()
+        return changed
+
+    try:
+        parsed = kinds.read(found, rosters.text(file))
+    except RosterError as unusable:
+        rosters.print_problems(unusable.problems)
+        return 1
+    try:
+        changed = terminal.in_transaction(save, terminal.CLOUD)
+    except store.RejectedError as error:
+        terminal.fail(f"{error}; nothing was changed")
+    terminal.print_result(
+        {"rows": len(parsed), "changed": changed, "dry_run": dry_run},
+        f"{'would change' if dry_run else 'changed'} {changed:,} of {len(parsed):,} {found.table}",
+    )
+    return 0
+
+
+@app.command("ls")
+def ls(
+    kind: KindName,
+    *,
+    tenant: Tenant,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
+) -> None:
+    """List what is registered, in the order of the ids."""
+    from farmiq.cloud.farms import store
+
+    found = _kind(kind)
+    rows = terminal.in_transaction(
+        lambda tx: store.page(tx, found, tenant, limit=limit + 1), terminal.CLOUD
+    )
+    terminal.print_page(
+        rows,
+        limit,
+        lambda row: [str(row[name]) if row[name] is not None else "-" for name in found.columns],
+        empty=f"`farmiq masterdata import {kind} FILE --tenant {tenant}` adds some",
+    )
+
+
+def _kind(name: str) -> "Kind":
+    from farmiq.cloud.farms.kinds import KINDS
+
+    known = {kind.table: kind for kind in KINDS}
+    terminal.check_known(name, list(known), f"there is no kind {name!r}; choose")
+    return known[name]
