@@ -21,11 +21,11 @@ Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
 @app.command("columns", shared=terminal.JSON)
 def columns(kind: KindName) -> None:
     """Say which columns a CSV file of this kind has; a file needs those without a default."""
-    found = _kind(kind)
+    chosen = _kind(kind)
     terminal.print_list(
-        found.columns,
-        lambda name: (name, "needed" if name in found.needed else ""),
-        document=[{"column": name, "needed": name in found.needed} for name in found.columns],
+        chosen.columns,
+        lambda name: (name, "needed" if name in chosen.needed else ""),
+        document=[{"column": name, "needed": name in chosen.needed} for name in chosen.columns],
     )
 
 
@@ -45,16 +45,16 @@ def import_(
     from farmiq.cloud.farms import kinds, store
     from farmiq.roster import RosterError
 
-    found = _kind(kind)
+    chosen = _kind(kind)
 
     async def save(tx: "db.Connection") -> int:
-        changed = await store.save(tx, found, tenant, parsed)
+        changed = await store.save(tx, chosen, tenant, parsed)
         if dry_run:
             await tx.rollback()
         return changed
 
     try:
-        parsed = kinds.read(found, rosters.text(file))
+        parsed = kinds.read(chosen, rosters.text(file))
     except RosterError as unusable:
         rosters.print_problems(unusable.problems)
         return 1
@@ -64,7 +64,7 @@ def import_(
         terminal.fail(f"{error}; nothing was changed")
     terminal.print_result(
         {"rows": len(parsed), "changed": changed, "dry_run": dry_run},
-        f"{'would change' if dry_run else 'changed'} {changed:,} of {len(parsed):,} {found.table}",
+        f"{'would change' if dry_run else 'changed'} {changed:,} of {len(parsed):,} {chosen.table}",
     )
     return 0
 
@@ -79,14 +79,14 @@ def ls(
     """List what is registered, in the order of the ids."""
     from farmiq.cloud.farms import store
 
-    found = _kind(kind)
+    chosen = _kind(kind)
     rows = terminal.in_transaction(
-        lambda tx: store.page(tx, found, tenant, limit=limit + 1), terminal.CLOUD
+        lambda tx: store.page(tx, chosen, tenant, limit=limit + 1), terminal.CLOUD
     )
     terminal.print_page(
         rows,
         limit,
-        lambda row: [str(row[name]) if row[name] is not None else "-" for name in found.columns],
+        lambda row: [str(row[name]) if row[name] is not None else "-" for name in chosen.columns],
         empty=f"`farmiq masterdata import {kind} FILE --tenant {tenant}` adds some",
     )
 
