@@ -102,8 +102,8 @@ def parser(name: str, *, unit: Unit = "kg", pattern: str | None = None) -> Parse
     patterns = (_compiled(pattern),) if name == "regex" else _PATTERNS[name]
 
     def parse(frame: bytes) -> Reading | Malformed:
-        found = [_read(frame, each, unit) for each in patterns]
-        return next((reading for reading in found if isinstance(reading, Reading)), found[0])
+        readings = [_read(frame, pattern, unit) for pattern in patterns]
+        return next((item for item in readings if isinstance(item, Reading)), readings[0])
 
     return parse
 
