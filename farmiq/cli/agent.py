@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 app = terminal.Group(
     "The agent of a weigh station. `farmiq config device` prints its settings; put them into "
-    "the environment. See docs/operate/agent.md."
+    "the environment. See docs/operate/agent.md.",
+    shared=terminal.JSON,
 )
 buffer = terminal.Group(
     "What waits on the station's disk. These look into the folder AGENT_BUFFER_DIR, beside a "
-    "running agent or without one."
+    "running agent or without one.",
+    shared=terminal.JSON,
 )
 app.add_typer(buffer, name="buffer")
-app.command(shared=terminal.JSON, value_error=2)(hardware.scale)
-app.command(shared=terminal.JSON, value_error=2)(hardware.camera)
+app.command(value_error=2)(hardware.scale)
+app.command(value_error=2)(hardware.camera)
 
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="Folder of the buffer (default: AGENT_BUFFER_DIR).")
@@ -57,7 +59,7 @@ def run() -> int:
     return asyncio.run(both())
 
 
-@app.command(shared=terminal.JSON)
+@app.command()
 def status(*, folder: Folder = None) -> int:
     """How the station is: what waits, what failed, since when. Exit code 3: look at it.
 
@@ -73,7 +75,7 @@ def status(*, folder: Folder = None) -> int:
     return 3 if looking.needs_attention(summary) else 0
 
 
-@buffer.command("ls", shared=terminal.JSON)
+@buffer.command("ls")
 def ls(
     *,
     state: Annotated[
@@ -104,7 +106,7 @@ def ls(
     )
 
 
-@buffer.command(shared=terminal.JSON)
+@buffer.command()
 def show(
     event_id: Annotated[str, typer.Argument(help="event_id, as `ls` prints it.")],
     *,
@@ -122,7 +124,7 @@ def show(
     terminal.print_result({**row, "envelope": body}, f"{lines}\n{body}")
 
 
-@buffer.command(shared=terminal.JSON)
+@buffer.command()
 def verify(*, folder: Folder = None) -> int:
     """Read every page, every event and every picture, and compare with what was written.
 
@@ -140,7 +142,7 @@ def verify(*, folder: Folder = None) -> int:
     return 3 if report["problems"] else 0
 
 
-@buffer.command(shared=terminal.JSON)
+@buffer.command()
 def export(
     out: Annotated[Path, typer.Argument(help="File to write, a JSON line per event.")],
     *,
@@ -162,7 +164,7 @@ def export(
     terminal.print_result({"events": count, "file": str(out)}, f"{count} events in {out}")
 
 
-@buffer.command(shared=terminal.JSON)
+@buffer.command()
 def redrive(*, folder: Folder = None) -> None:
     """Try again what failed or was refused; a running agent takes it up at once."""
     from farmiq.device.buffer import database as buffers
@@ -178,7 +180,7 @@ def redrive(*, folder: Folder = None) -> None:
     terminal.print_result({"done": result}, result)
 
 
-@buffer.command(shared=terminal.JSON)
+@buffer.command()
 def plan(
     *,
     sessions_per_hour: Annotated[float, typer.Option(min=0, help="Animals weighed an hour.")] = 60,

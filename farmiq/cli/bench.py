@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 app = terminal.Group(
     "Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.",
+    shared=terminal.JSON,
 )
 
 
-@app.command("ingest", shared=terminal.JSON)
+@app.command("ingest")
 def ingest(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
@@ -39,7 +40,7 @@ def ingest(
     return _measure(edge.measure, plan)
 
 
-@app.command("delivery", shared=terminal.JSON)
+@app.command("delivery")
 def delivery(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
@@ -55,7 +56,7 @@ def delivery(
     return _measure(module.measure, module.Plan(rounds=rounds, events=events))
 
 
-@app.command("cameras", shared=terminal.JSON)
+@app.command("cameras")
 def cameras(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,

@@ -26,12 +26,15 @@ app = terminal.Group(
     "prints it), or --as on a machine that has FARMIQ_CLOUD_DB_ADMIN_URL. "
     "See docs/integrate/camera-api.md.",
 )
-program = terminal.Group("Programs: what sites are compared by.")
-site = terminal.Group("Sites: where cameras stand; their own time zone.")
-device = terminal.Group("Cameras.")
-session = terminal.Group("Days of sites, and how complete they are.")
-schedule = terminal.Group("When cameras wake; a change counts from their site's midnight.")
-image = terminal.Group("Images of wakes.")
+program = terminal.Group("Programs: what sites are compared by.", shared=terminal.JSON)
+site = terminal.Group("Sites: where cameras stand; their own time zone.", shared=terminal.JSON)
+device = terminal.Group("Cameras.", shared=terminal.JSON)
+session = terminal.Group("Days of sites, and how complete they are.", shared=terminal.JSON)
+schedule = terminal.Group(
+    "When cameras wake; a change counts from their site's midnight.",
+    shared=terminal.JSON,
+)
+image = terminal.Group("Images of wakes.", shared=terminal.JSON)
 for _name, _group in (
     ("program", program), ("site", site), ("device", device), ("session", session),
     ("schedule", schedule), ("image", image),
@@ -148,7 +151,7 @@ def _cloud() -> Cloud:
     return Cloud(url, token, company, CloudSettings.load_some(environment).tls)
 
 
-@program.command("add", shared=terminal.JSON)
+@program.command("add")
 def program_add(
     name: Name, *, kind: Annotated[str, typer.Option("--type", help="control or experimental.")]
 ) -> None:
@@ -157,7 +160,7 @@ def program_add(
     _print(_cloud().request("POST", "programs", body))
 
 
-@site.command("add", shared=terminal.JSON)
+@site.command("add")
 def site_add(
     name: Name,
     *,
@@ -171,7 +174,7 @@ def site_add(
     _print(cloud.request("POST", "sites", body))
 
 
-@device.command("add", shared=terminal.JSON)
+@device.command("add")
 def device_add(
     name: Name,
     *,
@@ -212,11 +215,11 @@ def _off(row: Mapping[str, Any]) -> str:
 def _add_ls_and_show(
     kind: str, group: terminal.Group, cells: Callable[[Any], tuple[str]], ls: str, show: str
 ) -> None:
-    @group.command("ls", shared=terminal.JSON, help=ls)
+    @group.command("ls", help=ls)
     def list_all() -> None:
         terminal.print_list(list(_cloud().all(f"{kind}s", f"{kind}s")), cells)
 
-    @group.command("show", shared=terminal.JSON, help=show)
+    @group.command("show", help=show)
     def show_one(name_or_id: NameOrId) -> None:
         cloud = _cloud()
         _print(cloud.request("GET", cloud.path(kind, name_or_id)))
@@ -233,7 +236,7 @@ _add_ls_and_show(
 )
 
 
-@program.command("update", shared=terminal.JSON)
+@program.command("update")
 def program_update(
     name_or_id: NameOrId,
     *,
@@ -247,7 +250,7 @@ def program_update(
     _print(cloud.request("PATCH", cloud.path("program", name_or_id), body))
 
 
-@site.command("update", shared=terminal.JSON)
+@site.command("update")
 def site_update(
     name_or_id: NameOrId,
     *,
@@ -263,7 +266,7 @@ def site_update(
     _print(cloud.request("PATCH", cloud.path("site", name_or_id), body))
 
 
-@device.command("update", shared=terminal.JSON)
+@device.command("update")
 def device_update(
     name_or_id: NameOrId,
     *,
@@ -279,14 +282,14 @@ def device_update(
     _print(cloud.request("PATCH", cloud.path("device", name_or_id), body))
 
 
-@device.command("retire", shared=terminal.JSON)
+@device.command("retire")
 def device_retire(name_or_id: NameOrId) -> None:
     """A camera is no more (technicians): its wakes stay, its MAC address is free for another."""
     cloud = _cloud()
     _print(cloud.request("POST", f"{cloud.path('device', name_or_id)}/retire", {}))
 
 
-@session.command("ls", shared=terminal.JSON)
+@session.command("ls")
 def session_ls(
     *,
     site: Annotated[str | None, typer.Option(help="Only this site's, by name or id.")] = None,
@@ -302,7 +305,7 @@ def session_ls(
     return 3 if any(row["completeness"]["band"] == "alert" for row in days) else 0
 
 
-@session.command("show", shared=terminal.JSON)
+@session.command("show")
 def session_show(
     session_id: Annotated[str, typer.Argument(help="session_id, as `session ls` prints it.")],
 ) -> None:
@@ -315,7 +318,7 @@ def session_show(
     )
 
 
-@schedule.command("preview", shared=terminal.JSON)
+@schedule.command("preview")
 def schedule_preview(name_or_id: NameOrId, cron: Cron) -> None:
     """Say when another schedule of a camera would take effect; nothing is kept."""
     cloud = _cloud()
@@ -324,7 +327,7 @@ def schedule_preview(name_or_id: NameOrId, cron: Cron) -> None:
     terminal.print_result(preview, preview["text"])
 
 
-@schedule.command("change", shared=terminal.JSON)
+@schedule.command("change")
 def schedule_change(name_or_id: NameOrId, cron: Cron) -> None:
     """Ask for another schedule of a camera (technicians); the last one asked for wins."""
     cloud = _cloud()
@@ -333,7 +336,7 @@ def schedule_change(name_or_id: NameOrId, cron: Cron) -> None:
     terminal.print_result(change, f"{change['change_id']}  {change['text']}")
 
 
-@schedule.command("ls", shared=terminal.JSON)
+@schedule.command("ls")
 def schedule_ls(name_or_id: NameOrId) -> None:
     """List what was asked for, and what became of it."""
     cloud = _cloud()
@@ -341,7 +344,7 @@ def schedule_ls(name_or_id: NameOrId) -> None:
     terminal.print_list(list(cloud.all(path, "changes")), _change)
 
 
-@schedule.command("cancel", shared=terminal.JSON)
+@schedule.command("cancel")
 def schedule_cancel(
     change: Annotated[str, typer.Argument(help="change_id, as `schedule ls` prints it.")],
 ) -> None:
@@ -350,7 +353,7 @@ def schedule_cancel(
     terminal.print_result(row, *_change(row))
 
 
-@image.command("ls", shared=terminal.JSON)
+@image.command("ls")
 def image_ls(
     *,
     status: Annotated[str | None, typer.Option(help="receiving, complete or failed.")] = None,
@@ -364,7 +367,7 @@ def image_ls(
     terminal.print_list(_cloud().request("GET", "images", **filters)["images"], _image)
 
 
-@image.command("resend", shared=terminal.JSON)
+@image.command("resend")
 def image_resend(
     image_id: Annotated[str, typer.Argument(help="image_id, as `image ls` prints it.")],
 ) -> None:

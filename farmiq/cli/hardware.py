@@ -75,7 +75,6 @@ def camera(
     """Take one picture; say its size and how long it took."""
     import asyncio
 
-    from farmiq.config import SettingsError
     from farmiq.device.capture import sources
     from farmiq.device.capture.camera import CameraError
 
@@ -87,11 +86,9 @@ def camera(
         finally:
             await eye.close()
 
+    settings = _settings({"AGENT_CAMERA_URL": url} if url else {})
     try:
-        settings = _settings({"AGENT_CAMERA_URL": url} if url else {})
         shot, took_s = asyncio.run(once())
-    except SettingsError as error:
-        terminal.fail(str(error), code=2)
     except CameraError as error:
         terminal.fail(f"no picture: {error}")
     if out is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = terminal.Group(
     "The real engines on this machine, PostgreSQL, MQTT, RabbitMQ, S3: start, look, stop.",
+    shared=terminal.JSON,
 )
 
 Name = Annotated[
@@ -27,7 +28,7 @@ Name = Annotated[
 ]
 
 
-@app.command(shared=terminal.JSON)
+@app.command()
 def up(
     *,
     name: Name = "demo",
@@ -70,7 +71,7 @@ def up(
     terminal.print_result(addresses, *(f"{name}={url}" for name, url in addresses.items()))
 
 
-@app.command(shared=terminal.JSON)
+@app.command()
 def status(*, name: Name = "demo") -> int:
     """Probe every engine now: version, port, memory, health. Exit code 3 if one is unwell."""
     from farmiq.lab import stack
@@ -87,7 +88,7 @@ def status(*, name: Name = "demo") -> int:
     return 3 if not states or not all(state.healthy for state in states) else 0
 
 
-@app.command(shared=terminal.JSON)
+@app.command()
 def down(
     *,
     name: Name = "demo",
@@ -118,7 +119,7 @@ def down(
             )
 
 
-@app.command(shared=terminal.JSON)
+@app.command()
 def fetch(
     *,
     browser: Annotated[

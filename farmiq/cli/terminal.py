@@ -84,9 +84,12 @@ _shared: ContextVar[Shared] = ContextVar("shared", default=Shared())  # noqa: B0
 
 
 class Group(typer.Typer):
-    """Commands that take --stack and --json, return their exit code, and explain their errors."""
+    """Commands that share options, return their exit code, and explain their errors."""
 
-    def __init__(self, text: str | None, **settings: Any) -> None:
+    def __init__(
+        self, text: str | None, *, shared: Options = STACK_AND_JSON, **settings: Any
+    ) -> None:
+        self._shared = shared
         super().__init__(
             **{"no_args_is_help": True, **({"help": text} if text else {}), **settings}
         )
@@ -96,11 +99,13 @@ class Group(typer.Typer):
         name: str | None = None,
         *,
         options: Options = NO_OPTIONS,
-        shared: Options = STACK_AND_JSON,
+        shared: Options | None = None,
         value_error: int = 1,
         **settings: Any,
     ) -> Callable[[Function], Function]:
         """Add a command with the function's own parameters, then `options`, then the shared ones.
+
+        Those of the group, if `shared` names no others.
 
         `value_error` is the exit code of a ValueError or a SettingsError: 2 where it says what was
         asked wrongly.
@@ -108,7 +113,8 @@ class Group(typer.Typer):
         register = super().command
 
         def add(work: Function) -> Function:
-            register(name, **settings)(_runnable(work, options, shared, value_error))
+            given = self._shared if shared is None else shared
+            register(name, **settings)(_runnable(work, options, given, value_error))
             return work
 
         return add

@@ -14,7 +14,6 @@ from farmiq.messages.ids import ID_PATTERN
 
 MAX_TOPIC_BYTES = 512
 MAX_PAYLOAD_BYTES = 256 * 1024
-MAX_CAMERA_PAYLOAD_BYTES = 128 * 1024
 
 # What the gateway listens to: everything that devices send. Receipts and commands run the other
 # way; listening to `iot/#` would bring every one of them back to us.

@@ -97,10 +97,15 @@ def parser(name: str, *, unit: Unit = "kg", pattern: str | None = None) -> Parse
 
     Raises BadPatternError, and KeyError for a format that nobody knows.
     """
-    if name == "regex":
-        return _by_pattern(_compiled(pattern), unit)
-    parse = {"toledo": _toledo, "and": _and, "ohaus": _ohaus, "rinstrum": _rinstrum}[name]
-    return lambda frame: parse(frame, unit)
+    if name == "toledo":
+        return _toledo
+    patterns = (_compiled(pattern),) if name == "regex" else _PATTERNS[name]
+
+    def parse(frame: bytes) -> Reading | Malformed:
+        readings = [_read(frame, pattern, unit) for pattern in patterns]
+        return next((item for item in readings if isinstance(item, Reading)), readings[0])
+
+    return parse
 
 
 FORMATS = ("toledo", "and", "ohaus", "rinstrum", "regex")
@@ -111,7 +116,7 @@ _TOLEDO_UNIT = {1: "g", 2: "t"}
 _TOLEDO_LENGTH = 9
 
 
-def _toledo(frame: bytes, unit: Unit) -> Reading | Malformed:  # noqa: ARG001 - it names its unit
+def _toledo(frame: bytes) -> Reading | Malformed:
     """Parity may be left in the eighth bit; tare and checksum are not needed."""
     seven = bytes(byte & 0x7F for byte in frame)
     if len(seven) < _TOLEDO_LENGTH:
@@ -131,89 +136,58 @@ def _toledo(frame: bytes, unit: Unit) -> Reading | Malformed:  # noqa: ARG001 - 
     return _kg(sign * int(digits) * _TOLEDO_FACTOR[a & 0x07], name, stable=not b & 0x08)
 
 
+# Lines as patterns, with the groups that a pattern of the settings may have too, and some more:
+# see `_read`.
+#
 # ST,GS,+0012.34kg · ST,+00123.45  g · OL,GS,+9999.99kg · US,NT,-   0.5,kg · STGR  12.34kg
 _AND = re.compile(
-    r"(?P<status>ST|US|OL|QT)[ ,]?(?P<of>GS|GR|NT|TR|G|N)?[ ,]*"
-    r"(?P<sign>[+-]?)[ ]*(?P<digits>\d*\.?\d*)[ ,]*(?P<unit>[a-zA-Z%]*)[ ]*"
+    r"(?:(?P<stable>ST)|US|(?P<overload>OL)|(?P<is_pieces>QT))[ ,]?"
+    r"(?:GS|GR|NT|(?P<is_tare>TR)|G|N)?[ ,]*"
+    r"(?P<sign>[+-]?)[ ]*(?P<weight>\d*\.?\d*)[ ,]*(?P<unit>[a-zA-Z%]*)[ ]*"
 )
-
-
-def _and(frame: bytes, unit: Unit) -> Reading | Malformed:
-    match = _matched(_AND, frame)
-    if isinstance(match, Malformed):
-        return match
-    if match["status"] == "OL":
-        return Reading(None, stable=False, overload=True)
-    if match["status"] == "QT":
-        return Malformed("pieces, not a weight")
-    if match["of"] == "TR":
-        return Malformed("the tare, not a weight")
-    return _number(match["sign"], match["digits"], match["unit"] or unit, match["status"] == "ST")
-
-
 #   12.34 kg · -  0.5 lb ?  NET · 00012.5 · ? 12.3 kg
 _OHAUS = re.compile(
-    r"[ ]*(?P<before>\?)?[ ]*(?P<sign>[+-]?)[ ]*(?P<digits>\d*\.?\d*)[ ]*(?P<unit>[a-zA-Z%]*)"
-    r"[ ]*(?P<moves>\?)?[ ]*(?P<legend>G|B|N|T|NET|GROSS|TARE|PT)?[ ]*"
+    r"[ ]*(?:(?P<overload>-{3,}|\^{3,}|_{3,}|O\.?L\.?|OVER(?:LOAD)?|Err(?:or)?\.?[ ]*8\.3)|"
+    r"(?P<is_moving>\?)?[ ]*(?P<sign>[+-]?)[ ]*(?P<weight>\d*\.?\d*)[ ]*(?P<unit>[a-zA-Z%]*)"
+    r"[ ]*(?P<unstable>\?)?[ ]*(?:G|B|N|(?P<is_tare>T|TARE|PT)|NET|GROSS)?)[ ]*"
 )
-_OVERLOADS = re.compile(r"[ ]*(-{3,}|\^{3,}|_{3,}|O\.?L\.?|OVER(LOAD)?|Err(or)?\.?[ ]*8\.3)[ ]*")
-
-
-def _ohaus(frame: bytes, unit: Unit) -> Reading | Malformed:
-    if not isinstance(_matched(_OVERLOADS, frame), Malformed):
-        return Reading(None, stable=False, overload=True)
-    match = _matched(_OHAUS, frame)
-    if isinstance(match, Malformed):
-        return match
-    if match["legend"] in {"T", "TARE", "PT"}:
-        return Malformed("the tare, not a weight")
-    moves = bool(match["before"] or match["moves"])
-    return _number(match["sign"], match["digits"], match["unit"] or unit, not moves)
-
-
 # One status letter; or four, and a unit that is blank while it moves.
 _RINSTRUM = re.compile(
-    r"(?P<sign>[ +-])(?P<digits>[ ]*\d*\.?\d*)[ ]*(?P<status>[GNUOME])"
-    r"((?P<moves>[M ])(?P<zero>[Z ])(?P<range>[-12 ])[ ]*(?P<unit>[a-zA-Z]*)[ ]*)?[ ]*"
+    r"(?P<sign>[ +-])(?P<weight>[ ]*\d*\.?\d*)[ ]*"
+    r"(?:[GN]|(?P<unstable>M)|(?P<overload>O)|(?P<is_blank>[UE]))"
+    r"(?:(?:(?P<is_moving>M)|[ ])[Z ][-12 ][ ]*(?P<unit>[a-zA-Z]*)[ ]*)?[ ]*"
 )
+# Some formats of Rinstrum are those of A&D without the commas.
+_PATTERNS = {"and": (_AND,), "ohaus": (_OHAUS,), "rinstrum": (_RINSTRUM, _AND)}
 
 
-def _rinstrum(frame: bytes, unit: Unit) -> Reading | Malformed:
-    match = _matched(_RINSTRUM, frame)
+def _read(frame: bytes, pattern: re.Pattern[str], unit: Unit) -> Reading | Malformed:
+    """Groups: weight (needed), sign, unit; not empty: stable, unstable, overload.
+
+    In our own patterns also: is_moving, is_blank (it shows no weight), is_pieces, is_tare.
+    """
+    match = _matched(pattern, frame)
     if isinstance(match, Malformed):
-        # Some of its formats are those of A&D without the commas.
-        other = _and(frame, unit)
-        return match if isinstance(other, Malformed) else other
-    if match["status"] in "UOE":
-        return Reading(None, stable=False, overload=match["status"] == "O")
-    moves = "M" in (match["status"], match["moves"])
-    return _number(match["sign"], match["digits"].strip(), match["unit"] or unit, not moves)
-
-
-def _by_pattern(pattern: re.Pattern[str], unit: Unit) -> Parse:
-    """Groups: weight (needed), sign, unit, stable, unstable, overload (fields if not empty)."""
-
-    def parse(frame: bytes) -> Reading | Malformed:
-        match = _matched(pattern, frame)
-        if isinstance(match, Malformed):
-            return match
-        fields = match.groupdict()
-        if fields.get("overload"):
-            return Reading(None, stable=False, overload=True)
-        weight = (fields["weight"] or "").strip()
-        sign, digits = (weight[:1], weight[1:]) if weight[:1] in {"+", "-"} else ("", weight)
-        return _number(
-            (fields.get("sign") or sign).strip(),
-            digits.strip().replace(",", "."),
-            (fields.get("unit") or unit).strip(),
-            _is_stable(fields),
-        )
-
-    return parse
+        return match
+    fields = match.groupdict()
+    if fields.get("overload") or fields.get("is_blank"):
+        return Reading(None, stable=False, overload=bool(fields.get("overload")))
+    if fields.get("is_pieces"):
+        return Malformed("pieces, not a weight")
+    if fields.get("is_tare"):
+        return Malformed("the tare, not a weight")
+    weight = (fields["weight"] or "").strip()
+    sign, digits = (weight[:1], weight[1:]) if weight[:1] in {"+", "-"} else ("", weight)
+    return _number(
+        (fields.get("sign") or sign).strip(),
+        digits.strip().replace(",", "."),
+        (fields.get("unit") or unit).strip(),
+        _is_stable(fields),
+    )
 
 
 def _is_stable(fields: dict[str, str | None]) -> bool | None:
-    if fields.get("unstable"):
+    if fields.get("unstable") or fields.get("is_moving"):
         return False
     if "stable" in fields:
         return bool(fields["stable"])

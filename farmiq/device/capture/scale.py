@@ -89,8 +89,6 @@ class Scale:
     malformed: int = 0
     overrun: int = 0
     connections: int = 0
-    last: Received | None = None
-    last_malformed: str | None = None
     _frames: Frames = field(default_factory=Frames)
 
     @property
@@ -141,7 +139,6 @@ class Scale:
         self.lines += 1
         if isinstance(received.reading, Malformed):
             self.malformed += 1
-            self.last_malformed = received.reading.reason
             if is_worth_a_line(self.malformed):
                 log.get(_NAME).warning(
                     "scale.malformed", reason=received.reading.reason, count=self.malformed
@@ -149,7 +146,6 @@ class Scale:
         if self.offline_reason is not None:
             log.get(_NAME).info("scale.connected", name=str(self.port))
         self.offline_reason = None
-        self.last = received
         if queue.full():
             queue.get_nowait()
             self.overrun += 1
