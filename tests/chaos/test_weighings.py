@@ -10,7 +10,7 @@ import pytest
 
 from farmiq.lab import stack
 from farmiq.lab.demo import run as demo
-from farmiq.lab.demo import weighed
+from farmiq.lab.simulate.stations import read_all
 from farmiq.plumbing.storage.objects import Bucket
 from tests.support.engines import state_dir
 from tests.support.until import until
@@ -53,7 +53,7 @@ async def test_station_broker_edge_and_cloud_are_killed_and_no_animal_is_lost(
 
             await until(clean, within_s=90)
             edge, cloud = await farm.observer.weighings()
-            visits = weighed.visited(root / "stations")
+            visits = read_all(root / "stations")
         given = {each for visit in visits for each in visit.sha256s}
         for site, query in ROWS.items():
             found = await _bytes(engines.environment, site, query)
@@ -74,7 +74,7 @@ def _kill(child: demo.Child) -> None:
 
 
 async def _visits(root: Path, count: int) -> None:
-    await until(lambda: len(weighed.visited(root / "stations")) >= count, within_s=90)
+    await until(lambda: len(read_all(root / "stations")) >= count, within_s=90)
 
 
 async def _bytes(environment: Mapping[str, str], site: str, query: str) -> list[tuple[str, str]]:

@@ -14,14 +14,14 @@ from uuid import UUID
 import httpx2
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
-from psycopg import sql
+from psycopg.rows import dict_row
 
 from farmiq.cloud.bus import TELEMETRY_QUEUE
-from farmiq.lab.demo import weighed
 from farmiq.lab.demo.provision import TENANT_ID
-from farmiq.lab.simulate import camera_account, check, weighings
+from farmiq.lab.simulate import camera_account, check, stations, weighings
 from farmiq.lab.simulate.check import Findings
 from farmiq.lab.simulate.journal import Tally
+from farmiq.lab.simulate.weighings import Session
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
 
@@ -116,6 +116,30 @@ _CLOUD = f"""
        where stored_at is not null and captured_at >= %(since)s),
       (select count(*) from device_images where status = 'complete' and created_at >= %(since)s)
 """  # noqa: S608 - of two constants
+
+
+_EDGE_READINGS = """
+    select id::text as event_id, device_id, metric_type, metric_value, unit, occurred_at
+    from telemetry_raw
+"""
+_CLOUD_READINGS = """
+    select event_id::text, device_id, metric_type, metric_value, unit, occurred_at
+    from telemetry_readings
+"""
+# Sessions with the hashes of the bytes that each site found in its bucket.
+_EDGE_SESSIONS = """
+    select s.id::text, s.status, s.final_weight_kg, s.image_count,
+      array(select m.sha256 from media_objects m
+        where m.session_id = s.id and m.upload_status = 'stored' and m.sha256 is not null)
+    from weight_sessions s
+"""
+_CLOUD_SESSIONS = """
+    select s.session_id::text, s.status, s.final_weight_kg, s.image_count,
+      array(select m.sha256 from media_objects m
+        where m.tenant_id = s.tenant_id and m.media_id = any(s.media_ids)
+          and m.stored_at is not null)
+    from weight_sessions s
+"""
 
 
 class Observer:
@@ -214,24 +238,36 @@ class Observer:
     async def at_the_edge(self) -> list[tuple[str, str]]:
         """(event id, content) of everything that devices sent."""
         return [
-            *await _readings(await self._connection("edge"), "telemetry_raw", "id"),
+            *await _contents(await self._connection("edge"), _EDGE_READINGS, check.content),
             *await _recorded(await self._connection("edge"), delivered=False),
         ]
 
     async def in_the_cloud(self) -> list[tuple[str, str]]:
         """The same; of what has no table there yet, what the cloud has confirmed to the outbox."""
         return [
-            *await _readings(await self._connection("cloud"), "telemetry_readings", "event_id"),
+            *await _contents(await self._connection("cloud"), _CLOUD_READINGS, check.content),
             *await _recorded(await self._connection("edge"), delivered=True),
         ]
 
     async def weighings(self) -> tuple[Findings, Findings]:
         """Who stood on the scales against the sessions and pictures of the edge and the cloud."""
-        visits = weighed.visited(self._stations)
+        visits = stations.read_all(self._stations)
         return (
-            weighings.compare(visits, await weighed.at_the_edge(await self._connection("edge"))),
-            weighings.compare(visits, await weighed.in_the_cloud(await self._connection("cloud"))),
+            weighings.compare(visits, await self._sessions("edge", _EDGE_SESSIONS)),
+            weighings.compare(visits, await self._sessions("cloud", _CLOUD_SESSIONS)),
         )
+
+    async def _sessions(self, site: str, query: str) -> list[Session]:
+        return [
+            Session(
+                session_id=session_id,
+                status=status,
+                weight_kg=weight_kg,
+                image_count=image_count,
+                sha256s=tuple(sha256s),
+            )
+            for session_id, status, weight_kg, image_count, sha256s in await self._rows(site, query)
+        ]
 
     async def _bounded(self, place: str, query: Callable[[], Awaitable[Any]]) -> Any:
         """Ask a place; a question that is not answered in time stays open for the next look."""
@@ -291,70 +327,34 @@ class Observer:
         return (await self._rows(site, query, values))[0]
 
 
-async def _readings(connection: Any, table: str, key: str) -> list[tuple[str, str]]:
-    """(event id, content) of every row, in the checker's words."""
-    cursor = await connection.execute(
-        sql.SQL(
-            "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"
-        ).format(sql.Identifier(key), sql.Identifier(table))
-    )
-    return [
-        (
-            row[0],
-            check.content(
-                device_id=row[1],
-                metric_type=row[2],
-                metric_value=row[3],
-                unit=row[4],
-                occurred_at=row[5],
-            ),
-        )
-        for row in await cursor.fetchall()
-    ]
-
-
 async def _recorded(connection: Any, *, delivered: bool) -> list[tuple[str, str]]:
     """Feed and barn: (event id, content) of what devices sent, or of what was delivered of it."""
-    intakes = await connection.execute(
-        """
-        select i.intake_id::text, i.device_id, i.source, i.feed_lot_id, i.quantity_kg, i.occurred_at
+    intakes = """
+        select i.intake_id::text as event_id, i.device_id, i.source, i.feed_lot_id, i.quantity_kg,
+          i.occurred_at
         from feed_intakes i left join sync_outbox o on o.id = i.intake_id and o.status = 'acked'
         where i.parent_event_id is null and (not %s or o.id is not null)
-        """,
-        (delivered,),
-    )
-    records = await connection.execute(
         """
+    records = """
         select r.event_id::text, r.device_id, r.record_id, r.record_type,
-          coalesce(to_jsonb(r.value_number), to_jsonb(r.value_text)), r.recorded_at
+          coalesce(to_jsonb(r.value_number), to_jsonb(r.value_text)) as value, r.recorded_at
         from barn_records r left join sync_outbox o on o.id = r.event_id and o.status = 'acked'
         where not %s or o.id is not null
-        """,
-        (delivered,),
-    )
+        """
     return [
-        *((row[0], _intake(row[1:])) for row in await intakes.fetchall()),
-        *((row[0], _record(row[1:])) for row in await records.fetchall()),
+        *await _contents(connection, intakes, check.intake, delivered),
+        *await _contents(connection, records, _record, delivered),
     ]
 
 
-def _intake(row: tuple[Any, ...]) -> str:
-    device_id, source, feed_lot_id, quantity_kg, occurred_at = row
-    return check.intake(
-        device_id=device_id,
-        source=source,
-        feed_lot_id=feed_lot_id,
-        quantity_kg=quantity_kg,
-        occurred_at=occurred_at,
-    )
+def _record(*, value: Any, **columns: Any) -> str:
+    return check.record(value=value if isinstance(value, str) else float(value), **columns)
 
 
-def _record(row: tuple[Any, ...]) -> str:
-    device_id, record_id, record_type, value, recorded_at = row
-    return check.record(
-        device_id=device_id,
-        record_id=record_id,
-        record_type=record_type,
-        value=value if isinstance(value, str) else float(value),
-        recorded_at=recorded_at,
-    )
+async def _contents(
+    connection: Any, query: str, describe: Callable[..., str], *values: object
+) -> list[tuple[str, str]]:
+    """(event id, content) of every row, in the checker's words."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(query, values or None)
+        return [(row.pop("event_id"), describe(**row)) for row in await cursor.fetchall()]

@@ -364,3 +364,8 @@ def read(journal: Path) -> list[Visited]:
         return []
     lines = journal.read_bytes().splitlines(keepends=True)
     return [msgspec.json.decode(line, type=Visited) for line in lines if line.endswith(b"\n")]
+
+
+def read_all(folder: Path) -> list[Visited]:
+    """Who stood on the scales, of all stations under this folder."""
+    return [visit for journal in sorted(folder.glob(f"*/{JOURNAL}")) for visit in read(journal)]

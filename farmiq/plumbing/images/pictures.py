@@ -30,7 +30,6 @@ _PNG_PARTS = {
     b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"cHRM", b"gAMA", b"iCCP", b"sBIT", b"sRGB",
     b"bKGD", b"pHYs", b"cICP", b"acTL", b"fcTL", b"fdAT",
 }  # fmt: skip
-_WEBP_METADATA = {b"EXIF", b"XMP "}
 _WEBP_PARTS = {b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF", b"ICCP"}
 _WEBP_FLAGS = ~0x0C  # EXIF and XMP in the first byte of VP8X
 _ORIENTATION = 0x0112

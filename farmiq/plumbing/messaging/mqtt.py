@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
@@ -121,10 +121,6 @@ class Client:
     @property
     def waiting_bytes(self) -> int:
         return self._waiting_bytes
-
-    def waiting_topics(self) -> Iterator[str]:
-        """Of what was received and not taken yet."""
-        return (message.topic for message in self._waiting)
 
     @property
     def paused(self) -> bool:

@@ -47,7 +47,6 @@ Handler = Callable[[Message], None]
 
 class _Info(msgspec.Struct, frozen=True):
     tls_required: bool = False
-    tls_available: bool = False
 
 
 class Connection(asyncio.Protocol):
@@ -79,17 +78,11 @@ class Connection(asyncio.Protocol):
         words.append(b"%d" % (len(headers) + len(payload)))
         self._write(b" ".join(words) + b"\r\n" + headers + payload + b"\r\n")
 
-    def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> int:
+    def subscribe(self, subject: str, handler: Handler) -> None:
         """`handler` is called with each message, in order, and must not block or raise."""
         number = next(self._numbers)
         self._handlers[b"%d" % number] = handler
-        words = " ".join(word for word in ("SUB", subject, queue, str(number)) if word)
-        self._write(words.encode() + b"\r\n")
-        return number
-
-    def unsubscribe(self, number: int) -> None:
-        self._handlers.pop(b"%d" % number, None)
-        self._write(b"UNSUB %d\r\n" % number)
+        self._write(f"SUB {subject} {number}\r\n".encode())
 
     async def request(
         self,
