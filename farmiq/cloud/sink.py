@@ -13,16 +13,16 @@ import prometheus_client
 from psycopg import sql
 
 from farmiq import crash
-from farmiq.cloud import bus, retention
+from farmiq.cloud import bus
 from farmiq.cloud.bus import Work
-from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import InvalidError
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, retention
 from farmiq.plumbing.bus import consume
 from farmiq.plumbing.bus.consume import Rejection
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
 
 EVENTS = prometheus_client.Counter(
@@ -59,19 +59,15 @@ def insert_into(table: str) -> Store:
         cursor = await tx.execute(
             statement,
             (
-                [event.tenant_id for event in events],
-                [event.event_id for event in events],
-                [event.event_type for event in events],
-                [event.farm_id for event in events],
-                [event.barn_id for event in events],
+                *db.columns(
+                    events, "tenant_id", "event_id", "event_type", "farm_id", "barn_id",
+                    "occurred_at", "trace_id", "clock_suspect",
+                ),
                 [_or_none(event.device_id) for event in events],
                 [_or_none(event.session_id) for event in events],
-                [event.occurred_at for event in events],
-                [event.trace_id for event in events],
                 [bytes(event.payload).decode() for event in events],
-                [event.clock_suspect for event in events],
             ),
-        )
+        )  # fmt: skip
         return cursor.rowcount
 
     return store
@@ -79,13 +75,13 @@ def insert_into(table: str) -> Store:
 
 _INSERT = sql.SQL(
     """
-    insert into {table} (tenant_id, event_id, event_type, farm_id, barn_id, device_id,
-      session_id, occurred_at, trace_id, payload, clock_suspect)
+    insert into {table} (tenant_id, event_id, event_type, farm_id, barn_id, occurred_at, trace_id,
+      clock_suspect, device_id, session_id, payload)
     select e.*
-    from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
-      %s::uuid[], %s::timestamptz[], %s::text[], %s::text[]::jsonb[], %s::bool[])
-      as e(tenant_id, event_id, event_type, farm_id, barn_id, device_id,
-        session_id, occurred_at, trace_id, payload, clock_suspect)
+    from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[],
+      %s::text[], %s::bool[], %s::text[], %s::uuid[], %s::text[]::jsonb[])
+      as e(tenant_id, event_id, event_type, farm_id, barn_id, occurred_at, trace_id,
+        clock_suspect, device_id, session_id, payload)
     order by e.tenant_id, e.event_id
     on conflict on constraint {key} do nothing
     """

@@ -6,10 +6,10 @@ farmiq.{family}.exchange --farmiq.{service}.{purpose}.queue--> [sinks] --{family
 from collections.abc import Sequence
 
 from farmiq.cloud import bus, sink
-from farmiq.cloud.retention import Retention
 from farmiq.cloud.sink import Sink
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
+from farmiq.plumbing.retention import Retention
 
 _store_device_events = sink.insert_into("device_events")
 

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from psycopg.rows import dict_row
-
 from farmiq.edge import audit
 from farmiq.plumbing import db, ids
 
@@ -122,6 +120,10 @@ async def open_subjects(tx: db.Connection, kind: str) -> list[str]:
     return [subject for (subject,) in rows]
 
 
+_COLUMNS = """
+alert_id, kind, subject, severity, message, seen_count, raised_at, last_seen_at, closed_at,
+closed_by
+"""
 _FITS = """
   (%(closed)s or closed_at is null)
   and (%(kind)s::text is null or kind = %(kind)s
@@ -142,63 +144,38 @@ async def by_urgency(
     tx: db.Connection, chosen: Filter, *, closed: bool, limit: int
 ) -> list[dict[str, Any]]:
     """Alerts that match: open before `closed`, by URGENCY, then seen last."""
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            f"""
-            select alert_id, kind, subject, severity, message, seen_count, raised_at, last_seen_at,
-              closed_at, closed_by
-            from alerts where {_FITS}
-            order by closed_at is not null, array_position(%(urgency)s::text[], severity),
-              last_seen_at desc, alert_id desc
-            limit %(limit)s
-            """.encode(),  # noqa: S608 - the text is of this file
-            {**_values(chosen, closed=closed), "urgency": list(URGENCY), "limit": limit},
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        tx,
+        f"""
+        select {_COLUMNS} from alerts where {_FITS}
+        order by closed_at is not null, array_position(%(urgency)s::text[], severity),
+          last_seen_at desc, alert_id desc
+        limit %(limit)s
+        """.encode(),  # noqa: S608 - the text is of this file
+        {**_values(chosen, closed=closed), "urgency": list(URGENCY), "limit": limit},
+    )
 
 
 async def count(tx: db.Connection, chosen: Filter, *, closed: bool) -> int:
     """How many alerts match."""
-    cursor = await tx.execute(
+    rows = await db.fetch_dicts(
+        tx,
         f"select count(*) from alerts where {_FITS}".encode(),  # noqa: S608 - of this file
         _values(chosen, closed=closed),
     )
-    row = await cursor.fetchone()
-    return row[0] if row else 0
+    return int(rows[0]["count"])
 
 
 async def latest(
     connection: db.Connection, *, closed: bool, before: UUID | None, limit: int
 ) -> list[dict[str, Any]]:
     """Alerts with ids below `before`, newest first; with `closed` also closed ones."""
-    names = (
-        "alert_id", "kind", "subject", "severity", "message", "seen_count", "raised_at",
-        "last_seen_at", "closed_at", "closed_by",
-    )  # fmt: skip
-    rows = await db.fetch_all(
+    return await db.fetch_dicts(
         connection,
-        """
-        select alert_id, kind, subject, severity, message, seen_count, raised_at, last_seen_at,
-          closed_at, closed_by
-        from alerts where (%s or closed_at is null) and (%s::uuid is null or alert_id < %s::uuid)
+        f"""
+        select {_COLUMNS} from alerts
+        where (%s or closed_at is null) and (%s::uuid is null or alert_id < %s::uuid)
         order by alert_id desc limit %s
-        """,
-        closed,
-        before,
-        before,
-        limit,
+        """.encode(),  # noqa: S608 - the text is of this file
+        (closed, before, before, limit),
     )
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-async def purge_closed(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete alerts that were closed before that; open ones stay."""
-    cursor = await tx.execute(
-        """
-        delete from alerts where alert_id = any(array(
-          select alert_id from alerts
-          where closed_at < (select fn_now()) - %s * interval '1 day' limit %s))
-        """,
-        (days, max_rows),
-    )
-    return cursor.rowcount

@@ -13,9 +13,3 @@ async def note(tx: db.Connection, *, actor: str, action: str, subject: str, **de
         "values (%s, fn_now(), %s, %s, %s, %s)",
         (ids.new(), actor, action, subject, json.dumps(detail, default=str)),
     )
-
-
-async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete the oldest entries; the database rejects a deletion before 30 days."""
-    deleted: int = await db.fetch_value(tx, "select fn_forget_audit(%s, %s)", days, max_rows)
-    return deleted

@@ -1,16 +1,14 @@
-"""Daily jobs of the edge, and deletion of old rows in portions (C-41)."""
+"""Daily jobs of the edge (C-41)."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, time
-from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from farmiq.config import EdgeSettings
-from farmiq.plumbing import db
+from farmiq.plumbing import db, retention
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import clock
 from farmiq.plumbing.runtime.schedule import Daily, Job
-
-PORTION = 5_000
 
 
 def daily_job(
@@ -49,18 +47,10 @@ def daily_job(
     return Job(name, 0.0, guard.guard(do), daily=when)
 
 
-class Purge(Protocol):
-    """Deletes at most `max_rows` rows that are older than `days`; returns how many."""
+def retention_job(pool: db.Pool, settings: EdgeSettings, name: str, *retentions: Retention) -> Job:
+    """A daily job that deletes what is over its time."""
 
-    async def __call__(self, tx: db.Connection, *, days: float, max_rows: int) -> int: ...
+    async def purge() -> dict[str, object]:
+        return {"count": await retention.purge(pool, *retentions)}
 
-
-async def purge_all(pool: db.Pool, purge: Purge, *, days: float) -> int:
-    """Delete all old rows in short transactions; return how many."""
-    deleted = 0
-    while True:
-        async with db.transaction(pool) as tx:
-            count = await purge(tx, days=days, max_rows=PORTION)
-        deleted += count
-        if count < PORTION:
-            return deleted
+    return daily_job(pool, settings, name, purge)

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg.rows import dict_row
 
 from farmiq.edge import outbox
 from farmiq.messages import device
@@ -20,29 +20,25 @@ QUARANTINE = "quarantine"
 
 async def enter(tx: db.Connection, losses: Sequence[BusEvent]) -> list[BusEvent]:
     """Store device.buffer.dropped events; return them for the outbox."""
-    for loss in losses:
-        payload = msgspec.json.decode(loss.payload, type=device.DeviceBufferDropped)
-        await tx.execute(
-            """
-            insert into loss_ledger (loss_id, tenant_id, farm_id, barn_id, device_id, class, count,
-              first_seq, last_seq, reason, occurred_at, recorded_at)
-            values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now())
-            on conflict on constraint loss_ledger_pkey do nothing
-            """,
-            (
-                loss.event_id,
-                loss.tenant_id,
-                loss.farm_id,
-                loss.barn_id,
-                loss.device_id,
-                payload.event_class,
-                payload.count,
-                payload.first_seq,
-                payload.last_seq,
-                payload.reason,
-                loss.occurred_at,
+    payloads = [
+        msgspec.json.decode(loss.payload, type=device.DeviceBufferDropped) for loss in losses
+    ]
+    await tx.execute(
+        """
+        insert into loss_ledger (loss_id, tenant_id, farm_id, barn_id, device_id, occurred_at,
+          class, count, first_seq, last_seq, reason, recorded_at)
+        select l.*, fn_now() from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[],
+          %s::text[], %s::timestamptz[], %s::text[], %s::int8[], %s::int8[], %s::int8[],
+          %s::text[]) l
+        on conflict on constraint loss_ledger_pkey do nothing
+        """,
+        (
+            *db.columns(
+                losses, "event_id", "tenant_id", "farm_id", "barn_id", "device_id", "occurred_at"
             ),
-        )
+            *db.columns(payloads, "event_class", "count", "first_seq", "last_seq", "reason"),
+        ),
+    )
     return list(losses)
 
 
@@ -53,19 +49,13 @@ async def of_quarantine(tx: db.Connection, places: Iterable[Place], *, reason: s
     topic names stays in the ledger of this edge: the cloud would reject it each time (C-104).
     """
     counted = Counter(places)
-    entered = [_dropped(place, count, reason) for place, count in _keyed(counted)]
+    # Always in one order: two transactions must not deadlock.
+    in_order = sorted(counted.items(), key=lambda item: astuple(item[0]))
+    entered = [_dropped(place, count, reason) for place, count in in_order]
     await enter(tx, entered)
     known = await _tenants_of_cloud(tx, {loss.tenant_id for loss in entered})
     await outbox.append(tx, [loss for loss in entered if loss.tenant_id in known])
     return counted.total()
-
-
-def _keyed(counted: "Counter[Place]") -> list[tuple[Place, int]]:
-    def levels(item: tuple[Place, int]) -> tuple[str, str, str, str]:
-        place = item[0]
-        return place.tenant_id, place.farm_id, place.barn_id, place.device_id
-
-    return sorted(counted.items(), key=levels)
 
 
 def _dropped(place: Place, count: int, reason: str) -> BusEvent:
@@ -116,37 +106,29 @@ async def latest(
     device_id: str | None = None,
 ) -> list[dict[str, Any]]:
     """Entries before `before`, newest first, by the time of entry: ids come from devices."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            f"""
-            select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq,
-              last_seq, reason, occurred_at, recorded_at
-            from loss_ledger
-            where {_FILTER} and (%(before)s::uuid is null or (recorded_at, loss_id) < (
-              select b.recorded_at, b.loss_id from loss_ledger b where b.loss_id = %(before)s))
-            order by recorded_at desc, loss_id desc limit %(limit)s
-            """.encode(),  # noqa: S608 - the text is of this file
-            {"before": before, "limit": limit, "tenant_id": tenant_id, "device_id": device_id},
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        connection,
+        f"""
+        select loss_id, tenant_id, farm_id, barn_id, device_id, class, count, first_seq,
+          last_seq, reason, occurred_at, recorded_at
+        from loss_ledger
+        where {_FILTER} and (%(before)s::uuid is null or (recorded_at, loss_id) < (
+          select b.recorded_at, b.loss_id from loss_ledger b where b.loss_id = %(before)s))
+        order by recorded_at desc, loss_id desc limit %(limit)s
+        """.encode(),  # noqa: S608 - the text is of this file
+        {"before": before, "limit": limit, "tenant_id": tenant_id, "device_id": device_id},
+    )
 
 
 async def totals(
     connection: db.Connection, *, tenant_id: str | None = None, device_id: str | None = None
 ) -> list[dict[str, Any]]:
     """What is missing, by tenant and class."""
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            f"""
-            select tenant_id, class, sum(count)::bigint as count from loss_ledger
-            where {_FILTER} group by 1, 2 order by 1, 2
-            """.encode(),  # noqa: S608 - the text is of this file
-            {"tenant_id": tenant_id, "device_id": device_id},
-        )
-        return await cursor.fetchall()
-
-
-async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete the oldest entries that the cloud has; none before 30 days."""
-    deleted: int = await db.fetch_value(tx, "select fn_forget_losses(%s, %s)", days, max_rows)
-    return deleted
+    return await db.fetch_dicts(
+        connection,
+        f"""
+        select tenant_id, class, sum(count)::bigint as count from loss_ledger
+        where {_FILTER} group by 1, 2 order by 1, 2
+        """.encode(),  # noqa: S608 - the text is of this file
+        {"tenant_id": tenant_id, "device_id": device_id},
+    )

@@ -6,14 +6,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq.cloud import retention
 from farmiq.cloud.camera.gateway import jobs as camera_jobs
 from farmiq.cloud.identity import accounts
-from farmiq.cloud.retention import Retention
 from farmiq.config import EdgeSettings
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress import jobs
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, ids, retention
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import clock, lease
 from tests.conftest import Database
 

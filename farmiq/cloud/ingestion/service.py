@@ -18,7 +18,6 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
-from farmiq.cloud import retention
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
@@ -27,12 +26,12 @@ from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch
 from farmiq.cloud.ingestion.lifecycle import Received
 from farmiq.cloud.ingestion.store import Offered
-from farmiq.cloud.retention import Retention
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue
-from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing import db, http, ids, log, retention
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
 
 NAME = "cloud-ingestion"

@@ -22,13 +22,13 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         """
         with offered as (
           select distinct on (e.tenant_id, e.event_id) *
-          from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
-            %s::float8[], %s::text[], %s::timestamptz[], %s::text[], %s::bool[])
-            as e(tenant_id, event_id, farm_id, barn_id, device_id, metric_type,
-              metric_value, unit, occurred_at, trace_id, clock_suspect)
+          from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[],
+            %s::timestamptz[], %s::text[], %s::bool[], %s::text[], %s::float8[], %s::text[])
+            as e(tenant_id, event_id, farm_id, barn_id, device_id, occurred_at, trace_id,
+              clock_suspect, metric_type, metric_value, unit)
         ), kept as (
           insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
-            metric_type, metric_value, unit, occurred_at, trace_id, clock_suspect)
+            occurred_at, trace_id, clock_suspect, metric_type, metric_value, unit)
           select * from offered
           on conflict on constraint telemetry_readings_pkey do nothing
           returning *
@@ -60,18 +60,12 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         )
         select count(*) from kept
         """,
-        [event.tenant_id for event in events],
-        [event.event_id for event in events],
-        [event.farm_id for event in events],
-        [event.barn_id for event in events],
-        [event.device_id for event in events],
-        [reading.metric_type for reading in readings],
-        [reading.metric_value for reading in readings],
-        [reading.unit for reading in readings],
-        [event.occurred_at for event in events],
-        [event.trace_id for event in events],
-        [event.clock_suspect for event in events],
-    )
+        *db.columns(
+            events, "tenant_id", "event_id", "farm_id", "barn_id", "device_id", "occurred_at",
+            "trace_id", "clock_suspect",
+        ),
+        *db.columns(readings, "metric_type", "metric_value", "unit"),
+    )  # fmt: skip
     await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
@@ -79,23 +73,22 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
 async def store_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Store the buckets and the newest of each series; returns how many were new."""
     new = await _store_aggregates(tx, events)
-    buckets = [
-        (event, telemetry.read_aggregated(event.payload)) for event in events if event.device_id
-    ]
+    of_devices = [event for event in events if event.device_id]
+    buckets = [telemetry.read_aggregated(event.payload) for event in of_devices]
     await tx.execute(
         """
         with offered as (
           select distinct on (tenant_id, device_id, metric_type) *
-          from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
-            %s::text[], %s::float8[], %s::text[], %s::timestamptz[], %s::timestamptz[],
-            %s::bigint[])
-            as e(tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
-              aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at, reading_count)
+          from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::uuid[],
+            %s::timestamptz[], %s::text[], %s::text[], %s::float8[], %s::text[],
+            %s::timestamptz[], %s::bigint[])
+            as e(tenant_id, device_id, farm_id, barn_id, event_id, bucket_start_at, metric_type,
+              aggregation_window, avg_value, unit, bucket_end_at, reading_count)
           order by tenant_id, device_id, metric_type, bucket_start_at desc, reading_count desc
         )
-        insert into telemetry_latest_aggregates as l (tenant_id, device_id, metric_type, farm_id,
-          barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at,
-          reading_count)
+        insert into telemetry_latest_aggregates as l (tenant_id, device_id, farm_id, barn_id,
+          event_id, bucket_start_at, metric_type, aggregation_window, avg_value, unit,
+          bucket_end_at, reading_count)
         select * from offered order by tenant_id, device_id, metric_type
         on conflict on constraint telemetry_latest_aggregates_pkey do update set
           farm_id = excluded.farm_id, barn_id = excluded.barn_id, event_id = excluded.event_id,
@@ -107,19 +100,17 @@ async def store_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int
           > (l.bucket_start_at, l.reading_count)
         """,
         (
-            [event.tenant_id for event, _ in buckets],
-            [event.device_id for event, _ in buckets],
-            [bucket.metric_type for _, bucket in buckets],
-            [event.farm_id for event, _ in buckets],
-            [event.barn_id for event, _ in buckets],
-            [event.event_id for event, _ in buckets],
-            [bucket.aggregation_window for _, bucket in buckets],
-            [bucket.avg_value for _, bucket in buckets],
-            [bucket.unit for _, bucket in buckets],
-            [event.occurred_at for event, _ in buckets],
-            [bucket.bucket_end_at or event.occurred_at for event, bucket in buckets],
-            [bucket.count or 0 for _, bucket in buckets],
+            *db.columns(
+                of_devices, "tenant_id", "device_id", "farm_id", "barn_id", "event_id",
+                "occurred_at",
+            ),
+            *db.columns(buckets, "metric_type", "aggregation_window", "avg_value", "unit"),
+            [
+                bucket.bucket_end_at or event.occurred_at
+                for event, bucket in zip(of_devices, buckets, strict=True)
+            ],
+            [bucket.count or 0 for bucket in buckets],
         ),
-    )
+    )  # fmt: skip
     await sink.notify_pages(tx, "telemetry_changed", events)
     return new

@@ -40,17 +40,3 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     )  # fmt: skip
     new = {(tenant_id, event_id) for tenant_id, event_id in rows}
     return [arrival.event for arrival in arrivals if arrival.key in new]
-
-
-async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete old records that the cloud has."""
-    cursor = await tx.execute(
-        """
-        delete from barn_records where ctid = any(array(
-          select ctid from barn_records
-          where stored_at < (select fn_now()) - %s * interval '1 day'
-            and not fn_unsynced(event_id) limit %s))
-        """,
-        (days, max_rows),
-    )
-    return cursor.rowcount

@@ -20,12 +20,12 @@ from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.edge import alerts, outbox
 from farmiq.edge import broker as broker_streams
-from farmiq.edge.daily import daily_job, purge_all
+from farmiq.edge.daily import daily_job
 from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import broker as device_broker
 from farmiq.messages import device as messages
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
-from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing import db, http, ids, log, retention
 from farmiq.plumbing.broker import broker_log
 from farmiq.plumbing.broker.broker_callout import Callout
 from farmiq.plumbing.broker.broker_load import Guard, Load
@@ -33,6 +33,7 @@ from farmiq.plumbing.broker.broker_store import Store
 from farmiq.plumbing.broker.flood import Flow
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.clock import AgeGuard
 
@@ -248,13 +249,18 @@ def command_message(row: dict[str, Any]) -> bytes:
 
 
 async def purge_commands(pool: db.Pool, *, days: int) -> dict[str, object]:
-    async with db.transaction(pool) as tx:
-        return {"forgotten": await store.purge_commands(tx, days=days)}
+    """Delete commands that ended long ago."""
+    ended = "state in ('applied', 'failed', 'expired')"
+    commands = Retention("device_commands", "ended_at", days, ended)
+    return {"forgotten": await retention.purge(pool, commands)}
 
 
 async def purge_states(pool: db.Pool, *, days: float) -> dict[str, object]:
     """Delete the states of devices that were revoked long ago."""
-    return {"count": await purge_all(pool, store.purge_states, days=days)}
+    revoked_at = """(
+      select d.revoked_at from devices d
+      where d.tenant_id = t.tenant_id and d.device_id = t.device_id)"""
+    return {"count": await retention.purge(pool, Retention("device_state", revoked_at, days))}
 
 
 async def watch_log(

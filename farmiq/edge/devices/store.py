@@ -392,20 +392,6 @@ async def store_status(tx: db.Connection, key: Key, after: Liveness, status: Dev
     )  # fmt: skip
 
 
-async def purge_states(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete the states of devices that were revoked so many days ago."""
-    cursor = await tx.execute(
-        """
-        delete from device_state where (tenant_id, device_id) in (
-          select s.tenant_id, s.device_id from device_state s
-          join devices d on d.tenant_id = s.tenant_id and d.device_id = s.device_id
-          where d.revoked_at < (select fn_now()) - %s * interval '1 day' limit %s)
-        """,
-        (days, max_rows),
-    )
-    return cursor.rowcount
-
-
 async def store_silence(tx: db.Connection, key: Key, before: Liveness, after: Liveness) -> bool:
     """Store the state of a device after silence; False if a message came meanwhile."""
     cursor = await tx.execute(
@@ -539,16 +525,6 @@ async def commands_of(tx: db.Connection, key: Key, *, limit: int) -> list[dict[s
         "where tenant_id = %s and device_id = %s order by created_at desc limit %s",
         (*key, limit),
     )
-
-
-async def purge_commands(tx: db.Connection, *, days: int) -> int:
-    """Delete commands that ended long ago."""
-    cursor = await tx.execute(
-        "delete from device_commands where state in ('applied', 'failed', 'expired') "
-        "and ended_at < (select fn_now()) - make_interval(days => %s)",
-        (days,),
-    )
-    return cursor.rowcount
 
 
 def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str]]:

@@ -9,10 +9,11 @@ intakes from silos' weights in its own time and serves the HTTP routes.
 import asyncio
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.daily import daily_job, purge_all
-from farmiq.edge.feed import derivation, store
+from farmiq.edge.daily import retention_job
+from farmiq.edge.feed import derivation
 from farmiq.edge.feed.api import Api
 from farmiq.plumbing import db, http
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job, run_repeatedly
 
 NAME = "edge-feed-intake"
@@ -36,11 +37,13 @@ def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
             settings.feed_derive_s,
             lambda: derivation.derive(pool, settle_s=settings.feed_settle_s),
         ),
-        daily_job(pool, settings, "feed.retention", lambda: purge(pool, days=settings.feed_days)),
+        retention_job(
+            pool,
+            settings,
+            "feed.retention",
+            Retention("feed_lots", "recorded_at", settings.feed_days, "not fn_unsynced(event_id)"),
+            Retention(
+                "feed_intakes", "recorded_at", settings.feed_days, "not fn_unsynced(intake_id)"
+            ),
+        ),
     ]
-
-
-async def purge(pool: db.Pool, *, days: float) -> dict[str, object]:
-    """Delete expired lots and intakes; what the cloud does not have stays."""
-    lots = await purge_all(pool, store.purge_lots, days=days)
-    return {"count": lots + await purge_all(pool, store.purge_intakes, days=days)}

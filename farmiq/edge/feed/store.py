@@ -330,22 +330,3 @@ async def derived_between(
     )
     count, total_kg = rows[0]
     return count, total_kg
-
-
-async def purge_lots(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    return await _purge(tx, "feed_lots", "event_id", days, max_rows)
-
-
-async def purge_intakes(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    return await _purge(tx, "feed_intakes", "intake_id", days, max_rows)
-
-
-async def _purge(tx: db.Connection, table: str, key: str, days: float, limit: int) -> int:
-    """Delete rows that were recorded so many days ago and that the cloud has."""
-    statement = f"""
-        delete from {table} where ctid = any(array(
-          select ctid from {table}
-          where recorded_at < (select fn_now()) - %s * interval '1 day'
-            and not fn_unsynced({key}) limit %s))
-        """  # noqa: S608 - our own words
-    return (await tx.execute(statement.encode(), (days, limit))).rowcount

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import prometheus_client
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, audit, disk, losses
-from farmiq.edge.barn import store as barn
-from farmiq.edge.daily import daily_job, purge_all
+from farmiq.edge import alerts, disk, losses
+from farmiq.edge.daily import daily_job, retention_job
 from farmiq.edge.disk import Levels, Usage
 from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
-from farmiq.plumbing import db, deadletters, log
+from farmiq.plumbing import db, deadletters, log, retention
 from farmiq.plumbing.messaging import nats, stream
 from farmiq.plumbing.messaging.cursor import CROWDED_SHARE, Cursors
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
 from farmiq.plumbing.runtime.schedule import Job
 
@@ -84,7 +84,7 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
         Job("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
         Job(DISK_KIND, DISK_EVERY_S, DiskGuard(pool, settings, is_active=is_active).look),
         daily_job(pool, settings, "ingress.boots", lambda: purge_boots(pool)),
-        daily_job(pool, settings, "ingress.retention", lambda: purge_records(pool, settings)),
+        retention_job(pool, settings, "ingress.retention", *records(settings)),
     ]
 
 
@@ -108,7 +108,8 @@ def _ttl_reason(hours: float) -> str:
 
 async def purge_ids(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
     """Delete ids older than the TTL, in portions (DD-06)."""
-    gone = await purge_all(pool, store.purge_seen, days=settings.dedupe_ttl_hours / 24)
+    ids = Retention("ingress_dedupe", "first_seen_at", settings.dedupe_ttl_hours / 24)
+    gone = await retention.purge(pool, ids)
     IDS_PURGED.inc(gone)
     return {"count": gone}
 
@@ -121,20 +122,18 @@ async def purge_boots(pool: db.Pool) -> dict[str, object]:
 # --- records beside messages
 
 
-async def purge_records(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
-    """Delete old closed alerts, audit entries, losses and barn records.
+def records(settings: EdgeSettings) -> list[Retention]:
+    """Closed alerts, audit entries, losses and barn records; what the cloud does not have stays.
 
-    What the cloud does not have stays.
+    Services may only add to the audit log and the ledger: nobody can delete what is younger than
+    30 days.
     """
-    count = 0
-    for purge, days in (
-        (alerts.purge_closed, settings.alert_days),
-        (audit.purge, settings.audit_days),
-        (losses.purge, settings.loss_days),
-        (barn.purge, settings.barn_days),
-    ):
-        count += await purge_all(pool, purge, days=days)
-    return {"count": count}
+    return [
+        Retention("alerts", "closed_at", settings.alert_days),
+        Retention("audit_log", "at", settings.audit_days, function="fn_forget_audit"),
+        Retention("loss_ledger", "recorded_at", settings.loss_days, function="fn_forget_losses"),
+        Retention("barn_records", "stored_at", settings.barn_days, "not fn_unsynced(event_id)"),
+    ]
 
 
 # --- quarantine

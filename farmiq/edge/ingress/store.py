@@ -155,20 +155,6 @@ async def purge_boots(tx: db.Connection, *, days: float, max_boots: int) -> int:
     return cursor.rowcount
 
 
-async def purge_seen(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete old ids, oldest first (DD-06)."""
-    cursor = await tx.execute(
-        """
-        delete from ingress_dedupe where ctid = any(array(
-          select ctid from ingress_dedupe
-          where first_seen_at < (select fn_now()) - %s * interval '1 day'
-          order by first_seen_at limit %s))
-        """,
-        (days, max_rows),
-    )
-    return cursor.rowcount
-
-
 def _multirange(spans: Sequence[tuple[int, int]]) -> str:
     return "{" + ",".join(f"[{low},{high}]" for low, high in spans) + "}"
 

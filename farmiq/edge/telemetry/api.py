@@ -14,8 +14,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from farmiq import api
 from farmiq.api import Id, Instant, route
 from farmiq.edge import access
-from farmiq.edge.telemetry import queries, rules, store
+from farmiq.edge.telemetry import queries, store
 from farmiq.edge.telemetry.queries import From, Place, Span, TelemetryBucket, TelemetryReading
+from farmiq.farm import buckets
 from farmiq.messages.ids import Id as IdText
 from farmiq.plumbing import db, sheet
 
@@ -189,14 +190,14 @@ class Api(api.Routes):
         """The finest that gives at most about a thousand points."""
         length, span = query.end - query.begin, query.span()
         async with self.pool.connection(timeout=5.0) as connection:
-            if length <= _MAX_RAW_SPAN and query.begin >= await store.raw_from(connection):
-                limit = rules.MAX_POINTS
+            if length <= _MAX_RAW_SPAN and query.begin >= await store.ROLLUPS.raw_from(connection):
+                limit = buckets.MAX_POINTS
                 if await queries.count_readings(connection, span, limit=limit + 1) <= limit:
                     return "raw"
             some = await queries.series(
-                connection, span, after=("", ""), limit=rules.MAX_POINTS + 1
+                connection, span, after=("", ""), limit=buckets.MAX_POINTS + 1
             )
-        return rules.finest_window(length, series=len(some))
+        return buckets.finest_window(length, series=len(some))
 
 
 class Walk:

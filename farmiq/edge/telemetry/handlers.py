@@ -11,7 +11,8 @@ import psycopg
 from farmiq.edge import alerts, outbox
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.telemetry import rules, store
-from farmiq.edge.telemetry.rules import Series
+from farmiq.farm import buckets
+from farmiq.farm.buckets import Series
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -64,11 +65,13 @@ async def mark_dirty(tx: db.Connection, arrivals: Sequence[Arrival]) -> Marked:
 
     In the transaction of the readings, and in one statement unless a series is new.
     """
-    ranges = rules.dirty_ranges(arrivals)
+    ranges = buckets.dirty_ranges(
+        (rules.series_of(arrival), arrival.event.occurred_at) for arrival in arrivals
+    )
     mark_id, aggregated, new = await store.insert_mark(tx, ranges)
     over_limit = await _add_series(tx, arrivals, new) if new else set()
     if over_limit:
-        await store.delete_marks(tx, [mark_id])
+        await store.ROLLUPS.delete_marks(tx, [mark_id])
         if within := [dirty for dirty in ranges if dirty.series not in over_limit]:
             await store.insert_mark(tx, within)
     return Marked(aggregated, over_limit)
@@ -112,9 +115,9 @@ async def _sent_as_buckets(
     raw_from = datetime.min.replace(tzinfo=UTC)
     certainly_open = now - CERTAINLY_OPEN
     if any(arrival.event.occurred_at < certainly_open for arrival in aggregated):
-        raw_from = await store.lock_raw_from_shared(tx) or certainly_open
+        raw_from = await store.ROLLUPS.lock_raw_from_shared(tx) or certainly_open
     return {
         arrival.key
         for arrival in aggregated
-        if rules.has_bucket(arrival.event.occurred_at, now=now, raw_from=raw_from)
+        if buckets.has_bucket(arrival.event.occurred_at, now=now, raw_from=raw_from)
     }

@@ -15,9 +15,9 @@ import psycopg
 
 from farmiq import crash
 from farmiq.edge import alerts
-from farmiq.edge.telemetry import rollup_store, rollups, rules, store
-from farmiq.edge.telemetry.rules import Series
-from farmiq.edge.telemetry.store import PurgedBatch
+from farmiq.edge.telemetry import rollups, rules, store
+from farmiq.edge.telemetry.store import ROLLUPS, PurgedBatch
+from farmiq.farm.buckets import Series
 from farmiq.plumbing import db
 
 BATCH = 5000
@@ -138,12 +138,12 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
     for _ in range(CLOSE_TRIES):
         await rollups.recompute_all(pool, timezone=timezone)
         async with db.transaction(pool) as tx:
-            await rollup_store.lock(tx)
-            await store.lock_raw_from(tx)
+            await ROLLUPS.lock(tx)
+            await ROLLUPS.lock_raw_from(tx)
             unfinished = await store.unfinished_partitions(tx)
             is_hidden = any(rules.days_before(month) < before for month in unfinished)
-            if not is_hidden and not await store.is_dirty_before(tx, before):
-                await store.advance_raw_from(tx, before)
+            if not is_hidden and not await ROLLUPS.is_dirty_before(tx, before):
+                await ROLLUPS.advance_raw_from(tx, before)
                 return True
     return False
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row
 
-from farmiq.edge.telemetry.rules import Window
+from farmiq.farm.buckets import Window
 from farmiq.plumbing import db
 
 SERIES_AT_ONCE = 20

@@ -1,25 +1,26 @@
 """Recompute dirty buckets, and send the cloud those it waits for, in bounded batches.
 
-Each batch is one transaction. It reads the marks first and the readings after them, so it sees
-every reading that a mark stands for; a mark that is added meanwhile stays for the next batch.
+Each batch is one transaction. How buckets are recomputed is in `farm/rollups.py`; here is what the
+edge adds: the newest reading of each series, and buckets for the cloud.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 import prometheus_client
+from psycopg.rows import class_row
 
 from farmiq.edge import outbox
-from farmiq.edge.telemetry import rollup_store, rules, store
-from farmiq.edge.telemetry.rules import DirtyRange, Series
+from farmiq.edge.telemetry.store import ROLLUPS
+from farmiq.farm.buckets import DirtyRange, Window
+from farmiq.farm.rollups import KEY, MAX_HOURS
 from farmiq.messages import ids, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
-MAX_HOURS = 1000
-MAX_RANGES = 50_000  # of all marks of a batch, the same hours again and again included
 MAX_SENT = 500
 _NEVER_S = 1e9  # nothing is sent to the cloud
 
@@ -51,30 +52,10 @@ class Recomputed:
         return self == Recomputed()
 
 
-@dataclass(frozen=True, slots=True)
-class Zones:
-    """The time zones of farms; `default` is that of farms without one of their own."""
-
-    of_farms: dict[tuple[str, str], str]
-    default: str
-
-    def of(self, tenant_id: str, farm_id: str) -> str:
-        return self.of_farms.get((tenant_id, farm_id), self.default)
-
-    def in_use(self) -> dict[str, list[str]]:
-        zones: dict[str, list[str]] = {}
-        for (tenant_id, _), zone in self.of_farms.items():
-            zones.setdefault(tenant_id, [self.default]).append(zone)
-        return zones
-
-
 async def initialize(pool: db.Pool, *, timezone: str, retention_days: int) -> None:
     """Before the first batch: from when on buckets are recomputed, and in which default zone."""
     async with db.transaction(pool) as tx:
-        if await rollup_store.default_zone(tx) == timezone:
-            return
-        await store.initialize_raw_from(tx, retention_days=retention_days)
-        await rollup_store.change_default_zone(tx, timezone)
+        await ROLLUPS.initialize(tx, timezone=timezone, retention_days=retention_days)
 
 
 async def recompute_batch(
@@ -90,112 +71,171 @@ async def recompute_batch(
     It does nothing while somebody else recomputes. Marks after `up_to` are left for later.
     """
     async with db.transaction(pool) as tx:
-        if not await rollup_store.try_lock(tx):
+        if not await ROLLUPS.try_lock(tx):
             return Recomputed()
-        marks, ranges = await _next_ranges(tx, max_hours=max_hours, up_to=up_to)
-        done = await _recompute(tx, marks, ranges, timezone) if marks else Recomputed()
+        done = await ROLLUPS.recompute_batch(
+            tx, timezone=timezone, max_hours=max_hours, up_to=up_to
+        )
+        await _set_pending(tx, [dirty for dirty in done.open_ranges if dirty.pending])
+        await update_latest(tx, done.ranges)
         sent = await _send_pending(tx, settle_s=settle_s)
     for window, count in (("1m", done.minutes), ("1h", done.hours), ("1d", done.days)):
         RECOMPUTED.labels(window=window).inc(count)
-    TOO_LATE.inc(done.too_late)
+    too_late = len(done.ranges) - len(done.open_ranges)
+    TOO_LATE.inc(too_late)
     SENT.inc(sent)
-    return replace(done, sent=sent)
+    return Recomputed(done.marks, done.minutes, done.hours, done.days, too_late, sent)
 
 
 async def recompute_all(pool: db.Pool, *, timezone: str) -> None:
     """Recompute what is marked now, in batches; nothing is sent. It ends if somebody else does."""
     async with pool.connection() as connection:
-        up_to = await store.newest_mark(connection)
+        up_to = await ROLLUPS.newest_mark(connection)
     while (
         await recompute_batch(pool, timezone=timezone, settle_s=_NEVER_S, up_to=up_to)
     ).marks > 0:
         pass
 
 
-async def _next_ranges(
-    tx: db.Connection, *, max_hours: int, up_to: int | None
-) -> tuple[list[int], list[DirtyRange]]:
-    """As many marks as name about `max_hours` different hours of series, but at least one.
-
-    Many marks of the same hours, as a busy minute leaves them, are one batch.
-    """
-    marks = await store.oldest_marks(tx, max_ranges=MAX_RANGES, up_to=up_to)
-    while True:
-        ranges = await store.marked_ranges(tx, marks)
-        if len(ranges) <= max_hours or len(marks) == 1:
-            return marks, ranges
-        marks = marks[: len(marks) // 2]
-
-
-async def _recompute(
-    tx: db.Connection, marks: Sequence[int], ranges: Sequence[DirtyRange], timezone: str
-) -> Recomputed:
-    raw_from = await store.raw_from(tx)
-    open_ = [dirty for dirty in ranges if dirty.hour_at >= raw_from]
-    zones = Zones(await rollup_store.farm_zones(tx), timezone)
-    minutes = await rollup_store.recompute_minutes(tx, open_)
-    farms_before = await rollup_store.farms_of_hours(tx, open_)
-    hours = await rollup_store.recompute_hours(tx, open_)
-    pending = {dirty.series for dirty in open_ if dirty.pending}
-    days = await _recompute_days(tx, hours, farms_before, zones=zones, pending=pending)
-    await rollup_store.update_latest(tx, ranges)
-    await store.delete_marks(tx, marks)
-    return Recomputed(len(marks), minutes, len(hours), days, len(ranges) - len(open_))
-
-
-async def _recompute_days(
-    tx: db.Connection,
-    hours: Sequence[rollup_store.Bucket],
-    farms_before: dict[tuple[Series, datetime], str],
-    *,
-    zones: Zones,
-    pending: set[Series],
-) -> int:
-    """The days of hours that changed; if an hour changed its zone, also those that it left."""
-    here = [(series, at, zones.of(series[0], farm_id)) for series, at, farm_id in hours]
-    left = [
-        (series, at, zones.of(series[0], farms_before[series, at]))
-        for series, at, zone in here
-        if (series, at) in farms_before and zones.of(series[0], farms_before[series, at]) != zone
-    ]
-    in_use = zones.in_use()
-    deleted = await rollup_store.delete_days(tx, rules.local_days(left, in_use)) if left else []
-    days = rules.local_days([*here, *left], in_use)
-    count = await rollup_store.recompute_days(tx, days, pending=pending, default_zone=zones.default)
-    if deleted:
-        await rollup_store.set_pending(tx, deleted)
-    return count
-
-
 async def recompute_next_rezoned(pool: db.Pool, *, timezone: str) -> bool:
     """Recompute all days of one series whose farm has another zone now; False if none waits."""
     async with db.transaction(pool) as tx:
-        await rollup_store.lock(tx)
-        series = await rollup_store.next_rezoned(tx)
-        if series is None:
-            return False
-        zones = Zones(await rollup_store.farm_zones(tx), timezone)
-        hours = [
-            (series, at, zones.of(series[0], farm_id))
-            for at, farm_id in await rollup_store.hours_of(tx, series)
-        ]
-        deleted = await rollup_store.delete_all_days(tx, series)
-        days = rules.local_days(hours, zones.in_use())
-        await rollup_store.recompute_days(tx, days, pending=set(), default_zone=timezone)
-        await rollup_store.set_pending(tx, deleted)
-        await rollup_store.delete_rezoned(tx, series)
-    return True
+        await ROLLUPS.lock(tx)
+        return await ROLLUPS.recompute_next_rezoned(tx, timezone=timezone)
+
+
+async def update_latest(tx: db.Connection, ranges: Sequence[DirtyRange]) -> int:
+    """Follow the newest reading of each series; returns for how many it has changed."""
+    if not ranges:
+        return 0
+    cursor = await tx.execute(
+        """
+        update telemetry_latest l set farm_id = n.farm_id, barn_id = n.barn_id, event_id = n.id,
+          metric_value = n.metric_value, unit = n.unit, occurred_at = n.occurred_at,
+          ingested_at = n.ingested_at, clock_suspect = n.clock_suspect
+        from (
+          select distinct on (r.tenant_id, r.device_id, r.metric_type) r.*
+          from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+              as k(tenant_id, device_id, metric_type, first_at, last_at)
+            join telemetry_latest known on known.tenant_id = k.tenant_id
+              and known.device_id = k.device_id and known.metric_type = k.metric_type
+              and (known.clock_suspect or k.last_at >= known.newest_at)
+            cross join lateral (
+              select r.*,
+                case when r.clock_suspect then r.ingested_at
+                  else least(r.occurred_at, r.ingested_at) end as newest_at
+              from telemetry_raw r
+              where r.tenant_id = k.tenant_id and r.device_id = k.device_id
+                and r.metric_type = k.metric_type
+                and r.occurred_at >= k.first_at and r.occurred_at <= k.last_at
+              order by r.clock_suspect, newest_at desc, r.id desc limit 1) r
+          order by r.tenant_id, r.device_id, r.metric_type, r.clock_suspect, r.newest_at desc,
+            r.id desc) n
+        where l.tenant_id = n.tenant_id and l.device_id = n.device_id
+          and l.metric_type = n.metric_type
+          and (not n.clock_suspect, n.newest_at, n.id)
+            > (not l.clock_suspect, l.newest_at, l.event_id)
+        """,
+        db.columns(ranges, *KEY, "first_at", "last_at"),
+        prepare=False,
+    )
+    return cursor.rowcount
+
+
+# Buckets that the cloud waits for, of metrics that are synced as aggregates
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBucket:
+    """A bucket that the cloud waits for. `is_closed`: nothing is expected to change it."""
+
+    id: UUID
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    window: Window
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    metric_type: str
+    unit: str
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    is_closed: bool
+
+
+async def _set_pending(tx: db.Connection, ranges: Sequence[DirtyRange]) -> None:
+    """The cloud waits for the buckets with these readings, in the window that is set."""
+    if not ranges:
+        return
+    await tx.execute(
+        """
+        update telemetry_agg a set owed = true
+        from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+            as k(tenant_id, device_id, metric_type, first_at, last_at)
+          left join metric_settings s on s.metric_type = k.metric_type
+        where a.tenant_id = k.tenant_id and a.device_id = k.device_id
+          and a.metric_type = k.metric_type and a."window" = coalesce(s.agg_window, '1m')
+          and a.bucket_start_at > k.first_at - interval '2 days'
+          and a.bucket_start_at <= k.last_at and a.bucket_end_at > k.first_at
+          and not a.owed and a.told_count <> a.count
+        """,
+        db.columns(ranges, *KEY, "first_at", "last_at"),
+        prepare=False,
+    )
 
 
 async def _send_pending(tx: db.Connection, *, settle_s: float) -> int:
-    buckets = await rollup_store.pending_buckets(tx, settle_s=settle_s, limit=MAX_SENT)
+    buckets = await pending_buckets(tx, settle_s=settle_s, limit=MAX_SENT)
     if buckets:
         await outbox.append(tx, [event(bucket) for bucket in buckets])
-        await rollup_store.note_sent(tx, buckets)
+        await note_sent(tx, buckets)
     return len(buckets)
 
 
-def event(bucket: rollup_store.PendingBucket) -> BusEvent:
+async def pending_buckets(tx: db.Connection, *, settle_s: float, limit: int) -> list[PendingBucket]:
+    """Buckets that ended `settle_s` ago and are not sent yet, oldest first.
+
+    The first bucket of a series, or the first after a gap, is also sent once while it is open:
+    until its end the cloud would think that the sensor is silent.
+    """
+    async with tx.cursor(row_factory=class_row(PendingBucket)) as cursor:
+        await cursor.execute(
+            """
+            select id, tenant_id, farm_id, barn_id, device_id, "window", bucket_start_at,
+              bucket_end_at, metric_type, unit, avg_value, min_value, max_value, count, is_closed
+            from telemetry_agg a
+              cross join lateral (select a.bucket_end_at
+                <= (select fn_now()) - make_interval(secs => %s) as is_closed) c
+            where owed and (is_closed or told_count = 0 and not exists (
+                select from telemetry_agg b
+                where b.tenant_id = a.tenant_id and b.device_id = a.device_id
+                  and b.metric_type = a.metric_type and b."window" = a."window"
+                  and b.bucket_start_at < a.bucket_start_at
+                  and b.bucket_start_at >= a.bucket_start_at - interval '25 hours'
+                  and b.bucket_end_at >= a.bucket_start_at
+                  and (b.owed or b.told_count > 0)))
+            order by bucket_end_at limit %s
+            """,
+            (settle_s, limit),
+        )
+        return await cursor.fetchall()
+
+
+async def note_sent(tx: db.Connection, buckets: Sequence[PendingBucket]) -> None:
+    """A bucket that was sent while it is open is still pending."""
+    await tx.execute(
+        """
+        update telemetry_agg a set owed = not k.is_closed, told_count = count
+        from unnest(%s::uuid[], %s::boolean[]) as k(id, is_closed) where a.id = k.id
+        """,
+        ([bucket.id for bucket in buckets], [bucket.is_closed for bucket in buckets]),
+    )
+
+
+def event(bucket: PendingBucket) -> BusEvent:
     """The same bucket with the same readings has the same id; with more readings, another."""
     payload = telemetry.TelemetryAggregated(
         metric_type=bucket.metric_type,

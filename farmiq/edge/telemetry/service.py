@@ -13,7 +13,8 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.daily import daily_job
-from farmiq.edge.telemetry import api, jobs, rollups, store
+from farmiq.edge.telemetry import api, jobs, rollups
+from farmiq.edge.telemetry.store import ROLLUPS
 from farmiq.plumbing import db, http
 from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
@@ -77,14 +78,14 @@ async def recompute_rollups(pool: db.Pool, settings: EdgeSettings) -> None:
     while await rollups.recompute_next_rezoned(pool, timezone=zone):
         pass
     async with pool.connection() as connection:
-        up_to = await store.newest_mark(connection)
+        up_to = await ROLLUPS.newest_mark(connection)
     while True:
         done = await rollups.recompute_batch(
             pool, timezone=zone, settle_s=settings.telemetry_settle_s, up_to=up_to
         )
         async with pool.connection() as connection:
-            backlog = await store.dirty_backlog(connection)
-        DIRTY.set(backlog.marks)
-        OLDEST.set(backlog.oldest_s)
+            marks, oldest_s = await ROLLUPS.backlog(connection)
+        DIRTY.set(marks)
+        OLDEST.set(oldest_s)
         if done.is_nothing:
             return

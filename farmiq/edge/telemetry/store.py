@@ -1,16 +1,35 @@
-"""Telemetry's SQL but for the rollups: readings, series, dirty marks, partitions, retention."""
+"""Telemetry's SQL at the edge: readings, series, dirty marks, partitions, retention."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.telemetry import rules
-from farmiq.edge.telemetry.rules import DirtyRange, Series
+from farmiq.farm import rollups
+from farmiq.farm.buckets import DirtyRange, Series
 from farmiq.plumbing import db, pg_binary
+
+ROLLUPS = rollups.Rollups(
+    rollups.Tables(
+        readings="telemetry_raw",
+        buckets="telemetry_agg",
+        marks="telemetry_dirty",
+        series="telemetry_latest",
+        state="telemetry_state",
+        zones="farms",
+        rezoned="telemetry_rezoned",
+        pending_mark="e.metric_type = any(d.owed_metrics)",
+        pending_bucket="owed",
+    ),
+    lock="edge-telemetry-timeseries",
+    raw_from_lock="telemetry raw_from",
+)
+_AGGREGATED = """
+select coalesce(array_agg(metric_type), '{}') from metric_settings where sync = 'agg'
+"""
 
 # Readings
 
@@ -163,6 +182,17 @@ async def delete_empty_series(tx: db.Connection, *, before: datetime) -> int:
 
 # Dirty marks
 
+_MARK = f"""
+with marked as (
+  {ROLLUPS.insert_marks_sql(", owed_metrics", f", ({_AGGREGATED})")}
+)
+select m.id, m.owed_metrics, n.*
+from marked m left join lateral (
+  select e.* from unnest(m.tenants, m.devices, m.metrics) as e(tenant_id, device_id, metric_type)
+  where not exists (
+    select from telemetry_latest l where {rollups.same("l", "e")})) n on true
+"""  # noqa: S608 - constants
+
 
 async def insert_mark(
     tx: db.Connection, ranges: Sequence[DirtyRange]
@@ -171,179 +201,9 @@ async def insert_mark(
 
     Returns (the mark, metrics that are synced as aggregates, series that are new).
     """
-    rows = await db.fetch_all(
-        tx,
-        """
-        with named as (
-          select %s::text[] as tenants, %s::text[] as devices, %s::text[] as metrics
-        ), owed as (
-          select coalesce(array_agg(metric_type), '{}') as metrics
-          from metric_settings where sync = 'agg'
-        ), marked as (
-          insert into telemetry_dirty (marked_at, first_at, tenants, devices, metrics,
-            first_minutes, last_minutes, first_times, last_times, owed_metrics)
-          select fn_now(), %s, named.*, %s::bigint[], %s::bigint[], %s::timestamptz[],
-            %s::timestamptz[], owed.metrics
-          from named, owed
-          returning id
-        )
-        select id, null, null, null from marked
-        union all
-        select null, null, null, unnest(metrics) from owed
-        union all
-        select null, n.tenant_id, n.device_id, n.metric_type
-        from named, unnest(named.tenants, named.devices, named.metrics)
-          as n(tenant_id, device_id, metric_type)
-        where not exists (select from telemetry_latest l
-          where l.tenant_id = n.tenant_id and l.device_id = n.device_id
-            and l.metric_type = n.metric_type)
-        """,
-        *rules.series_columns(ranges),
-        min(dirty.first_at for dirty in ranges),
-        [rules.minute_number(dirty.first_at) for dirty in ranges],
-        [rules.minute_number(dirty.last_at) for dirty in ranges],
-        [dirty.first_at for dirty in ranges],
-        [dirty.last_at for dirty in ranges],
-    )
-    (mark_id,) = [row[0] for row in rows if row[0] is not None]
-    aggregated = {row[3] for row in rows if row[0] is None and row[1] is None}
-    return mark_id, aggregated, {(row[1], row[2], row[3]) for row in rows if row[1] is not None}
-
-
-async def newest_mark(tx: db.Connection) -> int:
-    return int(await db.fetch_value(tx, "select coalesce(max(id), 0) from telemetry_dirty"))
-
-
-async def oldest_marks(
-    tx: db.Connection, *, max_ranges: int, up_to: int | None = None
-) -> list[int]:
-    """The oldest marks, with about `max_ranges` ranges together; at least one mark."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select id from (
-          select id, sum(cardinality(tenants)) over (order by id) - cardinality(tenants) as before
-          from (
-            select id, tenants from telemetry_dirty
-            where id <= coalesce(%s, 9223372036854775807) order by id limit 1000) oldest) d
-        where before < %s
-        """,
-        up_to,
-        max_ranges,
-    )
-    return [mark_id for (mark_id,) in rows]
-
-
-async def marked_ranges(tx: db.Connection, mark_ids: Sequence[int]) -> list[DirtyRange]:
-    """What these marks name, each hour of a series once."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select e.tenant_id, e.device_id, e.metric_type,
-          min(coalesce(e.first_at, to_timestamp(e.first * 60))),
-          max(coalesce(e.last_at, to_timestamp((e.last + 1) * 60) - interval '1 microsecond')),
-          bool_or(e.metric_type = any(d.owed_metrics))
-        from telemetry_dirty d, unnest(d.tenants, d.devices, d.metrics, d.first_minutes,
-            d.last_minutes, d.first_times, d.last_times)
-          as e(tenant_id, device_id, metric_type, first, last, first_at, last_at)
-        where d.id = any(%s)
-        group by 1, 2, 3, floor(e.first / 60.0)
-        order by 1, 2, 3, 4
-        """,
-        list(mark_ids),
-    )
-    return [DirtyRange(*row) for row in rows]
-
-
-async def delete_marks(tx: db.Connection, mark_ids: Sequence[int]) -> None:
-    await tx.execute("delete from telemetry_dirty where id = any(%s)", (list(mark_ids),))
-
-
-@dataclass(frozen=True, slots=True)
-class DirtyBacklog:
-    """How far the buckets are behind the readings."""
-
-    marks: int
-    oldest_s: float
-
-
-async def dirty_backlog(tx: db.Connection) -> DirtyBacklog:
-    rows = await db.fetch_all(
-        tx,
-        "select count(*), coalesce(extract(epoch from fn_now() - min(marked_at)), 0)::float8 "
-        "from telemetry_dirty",
-    )
-    return DirtyBacklog(*rows[0])
-
-
-async def is_dirty_before(tx: db.Connection, before: datetime) -> bool:
-    """Whether a bucket from before this time still has to be recomputed."""
-    is_dirty: bool = await db.fetch_value(
-        tx,
-        """
-        select exists (
-          select from telemetry_dirty d, unnest(d.first_minutes) minute
-          where d.first_at < %s and to_timestamp(minute * 60) < %s
-            and to_timestamp(minute * 60) >= coalesce(
-              (select s.raw_from from telemetry_state s), '-infinity'))
-        """,
-        before,
-        before,
-    )
-    return is_dirty
-
-
-# From which time on buckets are recomputed (raw_from)
-
-
-async def raw_from(tx: db.Connection) -> datetime:
-    """Before this time readings may have been purged: buckets there are final."""
-    return await _known_raw_from(tx) or datetime.min.replace(tzinfo=UTC)
-
-
-async def _known_raw_from(tx: db.Connection) -> datetime | None:
-    at: datetime | None = await db.fetch_value(
-        tx, "select raw_from from telemetry_state where raw_from > '-infinity'"
-    )
-    return at
-
-
-async def lock_raw_from_shared(tx: db.Connection) -> datetime | None:
-    """Return raw_from, which stays as it is until this transaction ends."""
-    await tx.execute(
-        "select pg_advisory_xact_lock_shared(hashtextextended('telemetry raw_from', 0))"
-    )
-    return await _known_raw_from(tx)
-
-
-async def lock_raw_from(tx: db.Connection) -> None:
-    """Wait until nobody relies on raw_from. Look at the marks after this, then move it."""
-    await tx.execute("select pg_advisory_xact_lock(hashtextextended('telemetry raw_from', 0))")
-
-
-async def initialize_raw_from(tx: db.Connection, *, retention_days: int) -> None:
-    """On the first day: readings older than the retention have never been here."""
-    await tx.execute(
-        """
-        insert into telemetry_state (raw_from)
-        values ((date_trunc('day', fn_now() at time zone 'UTC') - make_interval(days => %s))
-          at time zone 'UTC')
-        on conflict on constraint telemetry_state_pkey do nothing
-        """,
-        (retention_days,),
-    )
-
-
-async def advance_raw_from(tx: db.Connection, before: datetime) -> None:
-    """From now on, buckets from before this time are never recomputed."""
-    await tx.execute(
-        """
-        insert into telemetry_state as s (raw_from) values (%s)
-        on conflict on constraint telemetry_state_pkey do update
-          set raw_from = greatest(s.raw_from, excluded.raw_from)
-        """,
-        (before,),
-    )
+    rows = await db.fetch_all(tx, _MARK, *rollups.mark_values(ranges))
+    mark_id, aggregated = rows[0][:2]
+    return mark_id, set(aggregated), {row[2:] for row in rows if row[2] is not None}
 
 
 # Partitions of telemetry_raw, one for each month

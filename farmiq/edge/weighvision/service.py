@@ -9,15 +9,28 @@ depends on time: a session that lacks a part for too long is INCOMPLETE until th
 import asyncio
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.daily import daily_job, purge_all
-from farmiq.edge.weighvision import jobs, store
+from farmiq.edge.daily import retention_job
+from farmiq.edge.weighvision import jobs
 from farmiq.edge.weighvision.api import Api
 from farmiq.plumbing import db, http
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job, run_repeatedly
 
 NAME = "edge-weighvision-session"
 
 MINUTE_S = 60.0
+
+# An open session stays whatever its age, as does one whose events or images the cloud does not
+# have (003).
+ENDED_AND_SYNCED = """
+t.status <> 'created'
+and not exists (
+  select from weight_session_events e where e.session_id = t.id and fn_unsynced(e.event_id))
+and not exists (
+  select from media_objects m
+  where m.tenant_id = t.tenant_id and m.session_id = t.id
+    and m.upload_status = 'stored' and m.synced_at is null)
+"""
 
 
 async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
@@ -33,11 +46,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
 
 def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     patience_s = settings.weighvision_incomplete_min * MINUTE_S
-
-    async def purge() -> dict[str, object]:
-        deleted = await purge_all(pool, store.purge, days=settings.weighvision_days)
-        return {"count": deleted}
-
+    sessions = Retention("weight_sessions", "heard_at", settings.weighvision_days, ENDED_AND_SYNCED)
     return [
         Job(
             "weighvision.waiting",
@@ -45,5 +54,5 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
             lambda: jobs.flag_incomplete(pool, patience_s=patience_s),
         ),
         Job("weighvision.count", MINUTE_S, lambda: jobs.count(pool)),
-        daily_job(pool, settings, "weighvision.retention", purge),
+        retention_job(pool, settings, "weighvision.retention", sessions),
     ]

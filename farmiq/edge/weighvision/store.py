@@ -1,4 +1,4 @@
-"""The SQL of weigh sessions: owners, facts and states, retention, and what is shown of them."""
+"""The SQL of weigh sessions: owners, facts and states."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -143,31 +143,3 @@ async def update_sessions(tx: db.Connection, sessions: Mapping[UUID, Session]) -
         """,
         (list(sessions), *db.columns(sessions.values(), *rules.COLUMNS)),
     )
-
-
-# --- retention
-
-
-async def purge(tx: db.Connection, *, days: float, max_rows: int) -> int:
-    """Delete ended sessions that received nothing for so many days (003).
-
-    An open one stays whatever its age, as does one whose events or images the cloud does not have.
-    """
-    cursor = await tx.execute(
-        """
-        delete from weight_sessions where id = any(array(
-          select w.id from weight_sessions w
-          where w.status <> 'created'
-            and w.heard_at < (select fn_now()) - %(days)s * interval '1 day'
-            and not exists (
-              select from weight_session_events e
-              where e.session_id = w.id and fn_unsynced(e.event_id))
-            and not exists (
-              select from media_objects m
-              where m.tenant_id = w.tenant_id and m.session_id = w.id
-                and m.upload_status = 'stored' and m.synced_at is null)
-          limit %(max_rows)s))
-        """,
-        {"days": days, "max_rows": max_rows},
-    )
-    return cursor.rowcount

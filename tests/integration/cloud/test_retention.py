@@ -5,9 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from farmiq.cloud import retention
-from farmiq.cloud.retention import Retention
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, ids, retention
+from farmiq.plumbing.retention import Retention
 from tests.integration.cloud.conftest import CloudSite
 
 INSERT = {
@@ -29,7 +28,7 @@ INSERT = {
 
 
 @pytest.mark.parametrize("table", INSERT)
-async def test_what_is_over_its_time_goes_and_the_rest_stays(
+async def test_purge_by_two_at_once_deletes_expired_rows_once_and_no_others(
     cloud: CloudSite, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """In many portions, by two at once."""

@@ -17,7 +17,8 @@ from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import handlers, jobs, rules, store
 from farmiq.edge.ingress.jobs import DiskGuard, Shedder
 from farmiq.edge.ingress.rules import Seen
-from farmiq.plumbing import db, ids, log
+from farmiq.plumbing import db, ids, log, retention
+from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import lease, schedule
 from farmiq.plumbing.runtime.schedule import Daily
 from tests.conftest import Database
@@ -60,7 +61,7 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
 ) -> None:
     """A load without end at a steady rate: the table holds one TTL's worth, in portions."""
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS="1")
-    per_round = 3 * daily.PORTION
+    per_round = 3 * retention.BATCH_ROWS
     most = 0
     for hour in range(4):
         ahead(edge_db, hours=hour, minutes=hour)
@@ -249,7 +250,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
 
     async def left(days: int) -> list[tuple[int, ...]]:
         ahead(edge_db, days=days, minutes=1)
-        await jobs.purge_records(pool, own)
+        await retention.purge(pool, *jobs.records(own))
         return rows(
             edge_db,
             "select (select count(*) from alerts), (select count(*) from audit_log), "
@@ -275,9 +276,8 @@ async def test_the_services_cannot_empty_the_audit_log_nor_the_ledger(
             async with db.transaction(pool) as tx:
                 await tx.execute(statement.encode())
     ahead(edge_db, days=29)
-    async with db.transaction(pool) as tx:
-        assert await audit.purge(tx, days=0, max_rows=9) == 0
-        assert await losses.purge(tx, days=0, max_rows=9) == 0
+    for table in ("audit", "losses"):
+        assert await retention.purge(pool, Retention("", "", 0, function=f"fn_forget_{table}")) == 0
 
 
 # --- disks

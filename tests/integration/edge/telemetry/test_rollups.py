@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import handlers as ingress
-from farmiq.edge.telemetry import api, handlers, jobs, rollup_store, rollups, store
+from farmiq.edge.telemetry import api, handlers, jobs, rollups
 from farmiq.edge.telemetry.rollups import recompute_batch
+from farmiq.edge.telemetry.store import ROLLUPS
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import (
@@ -155,7 +156,7 @@ async def test_batch_leaves_marks_that_came_after_the_round_began(pool: db.Pool)
     now = datetime.now(UTC)
     await keep(pool, [Reading(now, 1.0)])
     async with pool.connection() as connection:
-        up_to = await store.newest_mark(connection)
+        up_to = await ROLLUPS.newest_mark(connection)
     await keep(pool, [Reading(now, 2.0)])
     assert (await recompute_batch(pool, timezone="UTC", up_to=up_to)).marks == 1
     assert (await recompute_batch(pool, timezone="UTC", up_to=up_to)).is_nothing
@@ -196,13 +197,13 @@ async def test_mark_added_while_its_bucket_is_recomputed_is_not_lost(
     first, second = Reading(at, 1.0), Reading(at, 2.0)
     await keep(pool, [first])
     async with db.transaction(pool) as tx:
-        assert await rollup_store.try_lock(tx)
-        marks = await store.oldest_marks(tx, max_ranges=10)
-        ranges = await store.marked_ranges(tx, marks)
-        await rollup_store.recompute_minutes(tx, ranges)
+        assert await ROLLUPS.try_lock(tx)
+        marks = await ROLLUPS.oldest_marks(tx)
+        ranges = await ROLLUPS.marked_ranges(tx, marks)
+        await ROLLUPS.recompute_minutes(tx, ranges)
         await keep(pool, [second])  # the bucket has been read; the mark has not been deleted
-        await rollup_store.recompute_hours(tx, ranges)
-        await store.delete_marks(tx, marks)
+        await ROLLUPS.recompute_hours(tx, ranges)
+        await ROLLUPS.delete_marks(tx, marks)
     assert rows(edge_db, "select count(*) from telemetry_dirty") == [(1,)]
     await recompute_all(pool)
     assert stored(edge_db, zone="UTC") == recomputed([first, second], zone="UTC")
@@ -211,7 +212,7 @@ async def test_mark_added_while_its_bucket_is_recomputed_is_not_lost(
 async def test_batch_does_nothing_while_somebody_else_recomputes(pool: db.Pool) -> None:
     await keep(pool, [Reading(datetime.now(UTC), 1.0)])
     async with db.transaction(pool) as tx:
-        assert await rollup_store.try_lock(tx)
+        assert await ROLLUPS.try_lock(tx)
         assert (await recompute_batch(pool, timezone="UTC")).is_nothing
     assert (await recompute_batch(pool, timezone="UTC")).marks == 1
 
