@@ -13,10 +13,9 @@ from pydantic import BaseModel
 
 from farmiq import api
 from farmiq.api import BodyOf, JsonBody, route
-from farmiq.cloud.edges import heartbeat, registry
-from farmiq.cloud.edges.heartbeat import EdgeHeartbeat
+from farmiq.cloud.edges import registry
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
-from farmiq.cloud.edges.registry import KnownKeyError, NotAllowedError, Registration
+from farmiq.cloud.edges.registry import EdgeHeartbeat, KnownKeyError, NotAllowedError, Registration
 from farmiq.cloud.identity import session, sign_in
 from farmiq.messages import check
 from farmiq.plumbing import db, http, log, tokens
@@ -203,7 +202,7 @@ class Api(api.Routes):
             raise HttpError(403, f"this token does not speak for tenant {received.tenant_id!r}")
         if odd := check.not_in_utc(received.sent_at, "sent_at"):
             raise api.invalid(("body", "; ".join(odd)))
-        await self._do(lambda tx: heartbeat.store(tx, edge.edge_cluster_id, received))
+        await self._do(lambda tx: registry.store_heartbeat(tx, edge.edge_cluster_id, received))
         if edge.replaced_by is None:
             return Response(status_code=204)
         # The holder of the old key is informed while it is still valid.

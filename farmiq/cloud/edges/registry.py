@@ -1,15 +1,26 @@
-"""The registry's SQL: invite, enrol, rotate, revoke, list. Each action is in the audit log."""
+"""The registry's SQL: invite, enrol, rotate, revoke, list, heartbeats. Actions are audited."""
 
+import hashlib
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from psycopg.rows import class_row, dict_row
 
-from farmiq.cloud.edges import code
+from farmiq.messages.ids import Id, Instant
+from farmiq.messages.kinds import Count
 from farmiq.plumbing import db, ids, tokens
+
+# No letters that look like others (0 O, 1 I L), none that is hard to say apart.
+CODE_LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
+CODE_LENGTH = 25
+_GROUP = 5
+_Word = Annotated[str, Meta(max_length=64)]
 
 
 class NotAllowedError(Exception):
@@ -18,6 +29,21 @@ class NotAllowedError(Exception):
 
 class KnownKeyError(Exception):
     """The key is registered already; the text says what to do."""
+
+
+class EdgeHeartbeat(msgspec.Struct, kw_only=True):
+    """How one tenant's delivery and the edge's machine are.
+
+    Outside of the outbox: if it does not get through, nobody sends it again.
+    """
+
+    tenant_id: Id
+    sent_at: Instant
+    versions: Annotated[dict[_Word, _Word], Meta(max_length=16)]
+    waiting: Count
+    oldest_s: Annotated[float, Meta(ge=0, le=1e12)]
+    dlq: Count
+    disk_percent: Annotated[float, Meta(ge=0, le=100)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +73,7 @@ async def invite(
 ) -> tuple[str, datetime]:
     """Returns a code and when it expires. Raises NotAllowedError for an unknown tenant."""
     await _must_be_companies(tx, tenants)
-    letters = "".join(secrets.choice(code.LETTERS) for _ in range(code.LENGTH))
+    letters = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
     rows = await db.fetch_all(
         tx,
         """
@@ -56,14 +82,14 @@ async def invite(
         select %s, tenant_id, %s, %s, fn_now(), fn_now() + %s from unnest(%s::text[]) t(tenant_id)
         returning expires_at
         """,
-        code.digest(letters),
+        _digest(letters),
         edge_cluster_id,
         actor,
         lasts,
         sorted(set(tenants)),
     )
     await _audit(tx, "invite", actor, edge_cluster_id, sorted(set(tenants)))
-    return code.written(letters), rows[0][0]
+    return _written(letters), rows[0][0]
 
 
 async def enroll(tx: db.Connection, typed_code: str, public: tokens.PublicKey) -> Registration:
@@ -335,14 +361,14 @@ async def _use_code(
         returning edge_cluster_id, tenant_id
         """,
         key_id,
-        code.digest(typed_code),
+        _digest(typed_code),
     )
     if rows:
         return rows[0][0], sorted(row[1] for row in rows)
     used = await db.fetch_value(
         tx,
         "select bool_or(used_at is not null) from edge_invites where code_hash = %s",
-        code.digest(typed_code),
+        _digest(typed_code),
     )
     if used is None:
         raise NotAllowedError("nobody made this code: check it, or ask for another")
@@ -356,7 +382,7 @@ async def _repeat_answer(tx: db.Connection, typed_code: str, key_id: str) -> Reg
         tx,
         "select edge_cluster_id, tenant_id from edge_invites "
         "where code_hash = %s and key_id = %s order by tenant_id",
-        code.digest(typed_code),
+        _digest(typed_code),
         key_id,
     )
     if not rows:
@@ -407,3 +433,47 @@ async def _audit(  # noqa: PLR0917 - the columns, in their order
         """,
         (actor, action, edge_cluster_id, key_id, [ids.new() for _ in tenants], list(tenants)),
     )
+
+
+def _written(letters: str) -> str:
+    """A code in groups, as it is printed."""
+    return "-".join(letters[at : at + _GROUP] for at in range(0, len(letters), _GROUP))
+
+
+def _digest(typed: str) -> bytes:
+    """The same however the code was typed."""
+    normal = "".join(typed.split()).replace("-", "").upper()
+    return hashlib.sha256(normal.encode(errors="replace")).digest()
+
+
+async def store_heartbeat(
+    tx: db.Connection, edge_cluster_id: str, heartbeat: EdgeHeartbeat
+) -> None:
+    """Raises NotAllowedError for a tenant that is no company here (C-104)."""
+    cursor = await tx.execute(
+        """
+        insert into edge_heartbeats as h (tenant_id, edge_cluster_id, received_at, sent_at,
+          clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
+        select tenant_id, %(edge)s, fn_now(), %(sent_at)s,
+          extract(epoch from %(sent_at)s - fn_now()), %(versions)s, %(waiting)s, %(oldest_s)s,
+          %(dlq)s, %(disk)s
+        from companies where tenant_id = %(tenant)s
+        on conflict on constraint edge_heartbeats_pkey do update set
+          received_at = excluded.received_at, sent_at = excluded.sent_at,
+          clock_offset_s = excluded.clock_offset_s, versions = excluded.versions,
+          waiting = excluded.waiting, oldest_s = excluded.oldest_s, dlq = excluded.dlq,
+          disk_percent = excluded.disk_percent
+        """,
+        {
+            "tenant": heartbeat.tenant_id,
+            "edge": edge_cluster_id,
+            "sent_at": heartbeat.sent_at,
+            "versions": json.dumps(heartbeat.versions),
+            "waiting": heartbeat.waiting,
+            "oldest_s": heartbeat.oldest_s,
+            "dlq": heartbeat.dlq,
+            "disk": heartbeat.disk_percent,
+        },
+    )
+    if not cursor.rowcount:
+        raise NotAllowedError(f"tenant {heartbeat.tenant_id!r} is not registered here")

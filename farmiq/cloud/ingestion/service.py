@@ -23,8 +23,7 @@ from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.backpressure import Backpressure
-from farmiq.cloud.ingestion.batch import Batch
-from farmiq.cloud.ingestion.lifecycle import Received
+from farmiq.cloud.ingestion.batch import Batch, Received
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
 from farmiq.messages import bus, catalogue

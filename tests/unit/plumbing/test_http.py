@@ -8,6 +8,7 @@ from uuid import UUID
 
 import httpx2
 import prometheus_client
+import psycopg
 import pytest
 from fastapi import Request, Response
 
@@ -93,6 +94,37 @@ async def test_error_with_retry_after_sets_the_header(client: httpx2.AsyncClient
 
     assert answer.headers["retry-after"] == "7"
     assert answer.json()["error"]["details"] == [{"index": 0, "reason": "many"}]
+
+
+async def test_unavailable_database_gets_503_with_retry_after(
+    server: HttpServer, client: httpx2.AsyncClient
+) -> None:
+    async def fail() -> None:
+        raise psycopg.OperationalError("server closed the connection: secret")
+
+    server.app.add_api_route("/fail", fail)
+    response = await client.get("/fail")
+
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert response.json()["error"]["code"] == "UNAVAILABLE"
+    assert "secret" not in response.text
+
+
+async def test_api_response_is_not_cached_unless_it_says_so(
+    server: HttpServer, client: httpx2.AsyncClient
+) -> None:
+    async def cached() -> Response:
+        return Response(headers={"cache-control": "max-age=2"})
+
+    async def plain() -> None:
+        return None
+
+    for path, handler in (("/api/cached", cached), ("/api/plain", plain), ("/plain", plain)):
+        server.app.add_api_route(path, handler)
+    paths = ("/api/cached", "/api/plain", "/api/nothing", "/plain")
+    caching = [(await client.get(path)).headers.get_list("cache-control") for path in paths]
+
+    assert caching == [["max-age=2"], ["no-store"], ["no-store"], []]
 
 
 async def test_wrong_method_response_names_the_allowed_ones(client: httpx2.AsyncClient) -> None:
