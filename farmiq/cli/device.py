@@ -244,7 +244,7 @@ def permissions(
     ] = "GATEWAY",
 ) -> None:
     """Print what every device may do, as a broker's own file; secrets appear as hashes."""
-    from farmiq.edge.devices import permissions as made
+    from farmiq.edge.devices import device as made
     from farmiq.edge.devices import store
 
     if broker not in ("nats", "mosquitto"):

@@ -18,8 +18,8 @@ from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
-from farmiq.edge.devices import permissions, store
-from farmiq.edge.devices.device import Device
+from farmiq.edge.devices import store
+from farmiq.edge.devices.device import Device, account, nats_users
 from farmiq.nats_users import Account
 from farmiq.plumbing import db
 from farmiq.plumbing.broker import broker_store, flood, nats_jwt
@@ -53,7 +53,7 @@ PAUSES = prometheus_client.Counter(
 def users(pool: db.Pool, file: Path, *, own: list[str], pid_file: Path | None) -> Users:
     async def make(tx: db.Connection) -> tuple[str, int]:
         logins = await store.logins(tx, paused=False)
-        return permissions.nats_users(logins, own=own), len(logins)
+        return nats_users(logins, own=own), len(logins)
 
     return Users(pool, file, pid_file=pid_file, version=_version, make=make)
 
@@ -66,7 +66,7 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
         return None
 
     async def load(tx: db.Connection) -> list[Account]:
-        return [permissions.account(login) for login in await store.logins(tx, paused=False)]
+        return [account(login) for login in await store.logins(tx, paused=False)]
 
     async def end_session(ended: str) -> bool | None:
         return await mqtt.end_session(settings.mqtt_url.get_secret_value(), ended, tls=settings.tls)

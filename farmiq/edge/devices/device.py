@@ -1,13 +1,18 @@
-"""Pure: a device as a person registers it, alone or in a CSV file, and every error in it."""
+"""Pure: a device as a person registers it, alone or in a CSV file, and what it may at the broker.
+
+Up only under its own identity, down only its own receipts and commands. One list of topics makes
+the permissions of both brokers, so the two cannot differ.
+"""
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farmiq import nats_users as nats
 from farmiq import roster
-from farmiq.messages import check
+from farmiq.messages import check, topics
 from farmiq.messages.ids import ID_PATTERN, broker_user
 from farmiq.messages.topics import Place
 from farmiq.roster import Problem, RosterError
@@ -188,3 +193,63 @@ def args_problems(args: Mapping[str, Any]) -> list[str]:
     if len(raw) > MAX_ARGS_BYTES:
         return [f"are {len(raw)} bytes, at most {MAX_ARGS_BYTES}"]
     return check.keepable(raw)
+
+
+# --- permissions at the broker, in the formats of NATS and Mosquitto
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A device that may connect, and the hashes of its secret."""
+
+    device: Device
+    secret_bcrypt: str
+    secret_pbkdf2: str
+
+
+def publishes(device: Device) -> list[str]:
+    """Topic filters that the device may publish on."""
+    where = device.where
+    own = [topics.telemetry(where, "+"), topics.event(where, "+"), topics.status(where)]
+    if device.station is not None:
+        own.append(f"iot/weighvision/{'/'.join(device.station)}/session/+/+")
+    return own
+
+
+def subscribes(device: Device) -> list[str]:
+    """Topic filters that the device may subscribe to."""
+    return [topics.receipts(device.where), topics.command(device.where, "#")]
+
+
+def nats_users(logins: Iterable[Login], *, own: Sequence[str] = ("GATEWAY",)) -> str:
+    """The users file of a NATS server; `own` are users who are no devices."""
+    return nats.users_file((account(login) for login in logins), own=own)
+
+
+def account(login: Login) -> nats.Account:
+    return nats.Account(
+        user=login.device.broker_user,
+        secret_bcrypt=login.secret_bcrypt,
+        publish=publishes(login.device),
+        subscribe=subscribes(login.device),
+    )
+
+
+def mosquitto_acl(devices: Iterable[Device]) -> str:
+    """The lines of devices for Mosquitto's acl_file."""
+    blocks = [
+        "\n".join(
+            [
+                f"user {device.broker_user}",
+                *(f"topic write {topic}" for topic in publishes(device)),
+                *(f"topic read {topic}" for topic in subscribes(device)),
+            ]
+        )
+        for device in devices
+    ]
+    return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+def mosquitto_passwords(logins: Iterable[Login]) -> str:
+    """The lines of devices for Mosquitto's password_file."""
+    return "".join(f"{login.device.broker_user}:{login.secret_pbkdf2}\n" for login in logins)

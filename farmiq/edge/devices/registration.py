@@ -8,8 +8,15 @@ from uuid import UUID
 import psycopg
 
 from farmiq.edge import audit
-from farmiq.edge.devices import credentials, permissions, store
-from farmiq.edge.devices.device import Device, InvalidDeviceError, args_problems, is_id
+from farmiq.edge.devices import credentials, store
+from farmiq.edge.devices.device import (
+    Device,
+    InvalidDeviceError,
+    args_problems,
+    is_id,
+    publishes,
+    subscribes,
+)
 from farmiq.messages.topics import command as command_topic
 from farmiq.plumbing import db, ids
 
@@ -43,8 +50,8 @@ class Credentials:
             "user": device.broker_user,
             "password": self.password,
             "token": self.token,
-            "publish": permissions.publishes(device),
-            "subscribe": permissions.subscribes(device),
+            "publish": publishes(device),
+            "subscribe": subscribes(device),
         }
 
 
@@ -165,7 +172,7 @@ async def _add(tx: db.Connection, device: Device) -> Credentials:
 def publish_line(issued: Credentials, *, host: str, port: int) -> str:
     """A first message that anybody can send from a shell."""
     device = issued.device
-    topic = permissions.publishes(device)[0].replace("+", "temperature")
+    topic = publishes(device)[0].replace("+", "temperature")
     body = (
         '{"schema_version":"1.0","event_id":"\'$(cat /proc/sys/kernel/random/uuid)\'",'
         '"trace_id":"by-hand",'

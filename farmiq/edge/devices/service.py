@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 import msgspec
-import prometheus_client
+from prometheus_client import Counter, Gauge
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
@@ -46,10 +46,10 @@ MAX_REVOCATIONS = 500
 # The broker's log may be a little late.
 LOG_LATE_S = 10.0
 
-STATES = prometheus_client.Gauge(
+STATES = Gauge(
     "farmiq_devices_by_state", "Registered devices that were heard, by how they are", ["state"]
 )
-REJECTED = prometheus_client.Counter(
+REJECTED = Counter(
     "farmiq_devices_broker_refusals_total", "What the broker's log says it refused", ["kind"]
 )
 

@@ -11,8 +11,7 @@ import msgspec
 from psycopg import sql
 
 from farmiq.edge.devices.credentials import Secret
-from farmiq.edge.devices.device import Device
-from farmiq.edge.devices.permissions import Login
+from farmiq.edge.devices.device import Device, Login
 from farmiq.edge.devices.rules import CommandOutcome, CommandState, Liveness
 from farmiq.messages.device import DeviceStatus
 from farmiq.plumbing import db

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-import prometheus_client
 from fastapi import Depends, Header, Query, Request
+from prometheus_client import Counter
 from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, BodyOf, Id, JsonBody, route
 from farmiq.edge import access, audit, outbox
-from farmiq.edge.feed import lot, store
-from farmiq.edge.feed.lot import LotReceived
+from farmiq.edge.feed import rules, store
+from farmiq.edge.feed.rules import LotReceived
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.feed import Source
 from farmiq.plumbing import db, http, ids, log
@@ -27,9 +27,7 @@ MAX_KEY_LENGTH = 255
 MAX_ROWS = 1000
 NOT_STORED = "the lot is not valid; nothing was stored"
 
-RECEIVED = prometheus_client.Counter(
-    "farmiq_feed_lots_total", "Lots posted to the edge", ["outcome"]
-)
+RECEIVED = Counter("farmiq_feed_lots_total", "Lots posted to the edge", ["outcome"])
 
 
 class FeedFilter(api.PlaceFilter):
@@ -124,7 +122,7 @@ class Api(api.Routes):
         raw = await body.raw()
         received = body.decode(raw)
         caller.tenant(received.tenant_id)
-        event = lot.event(
+        event = rules.lot_event(
             received,
             raw,
             event_id=ids.new(),
@@ -137,7 +135,7 @@ class Api(api.Routes):
             quantity_kg=received.quantity_kg,
             recorded_by=caller.name,
             idempotency_key=idempotency_key,
-            content_hash=lot.content_hash(received),
+            content_hash=rules.lot_hash(received),
         )
         return FeedLot(**await self._store(new))
 

@@ -7,13 +7,13 @@ crash the next round does the same again.
 from datetime import datetime
 
 import msgspec
-import prometheus_client
+from prometheus_client import Counter
 
 from farmiq import crash
 from farmiq.edge import alerts, outbox
 from farmiq.edge.alerts import Alert
 from farmiq.edge.feed import silo, store
-from farmiq.edge.feed.intake import DEFAULT_SOURCE, Intake
+from farmiq.edge.feed.rules import DEFAULT_SOURCE, Intake
 from farmiq.edge.feed.silo import Fall, Reported, State
 from farmiq.edge.feed.store import Silo
 from farmiq.messages import feed
@@ -22,13 +22,11 @@ from farmiq.plumbing import db, log
 
 MAX_READINGS = 5_000
 
-DERIVED = prometheus_client.Counter(
-    "farmiq_feed_derived_total", "Intakes derived from silos' weights"
-)
-FAILED = prometheus_client.Counter(
+DERIVED = Counter("farmiq_feed_derived_total", "Intakes derived from silos' weights")
+FAILED = Counter(
     "farmiq_feed_derivation_failed_total", "Rounds of a silo that failed; an alert names it"
 )
-HELD_BACK = prometheus_client.Counter(
+HELD_BACK = Counter(
     "farmiq_feed_told_by_device_total", "Falls of weight not counted: the device dispensed itself"
 )
 

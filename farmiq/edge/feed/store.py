@@ -11,8 +11,8 @@ import msgspec
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
-from farmiq.edge.feed import intake, silo
-from farmiq.edge.feed.intake import Intake
+from farmiq.edge.feed import rules, silo
+from farmiq.edge.feed.rules import Intake
 from farmiq.edge.feed.silo import Limits, Order, Reading, Reported, State
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
@@ -20,7 +20,7 @@ from farmiq.plumbing import db
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
     """Store what devices dispensed or imported; returns the events of new intakes."""
-    intakes = [row for arrival in arrivals for row in intake.of(arrival)]
+    intakes = [row for arrival in arrivals for row in rules.intakes_of(arrival)]
     new = await add_intakes(tx, intakes)
     imported = [row for row in intakes if row.key in new and row.import_row]
     if imported:

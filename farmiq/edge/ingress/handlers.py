@@ -7,7 +7,6 @@ import contextlib
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -22,8 +21,8 @@ from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.source import CursorMovedError, Progress
-from farmiq.edge.ingress.store import Rejected
-from farmiq.edge.media import record as media
+from farmiq.edge.ingress.store import Outcome, Rejected
+from farmiq.edge.media import handlers as media
 from farmiq.edge.registry import Registry
 from farmiq.edge.telemetry import handlers as telemetry
 from farmiq.edge.weighvision import record as weighvision
@@ -35,25 +34,6 @@ from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import InvalidError
 from farmiq.plumbing import db, log
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one transaction did with its messages."""
-
-    stored: tuple[Arrival, ...] = ()
-    new_count: int = 0
-    rejected: tuple[Rejected, ...] = ()
-    # Those of `stored` that only the outbox knew, by their id.
-    absorbed: tuple[Arrival, ...] = ()
-
-    def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(
-            self.stored + other.stored,
-            self.new_count + other.new_count,
-            self.rejected + other.rejected,
-            self.absorbed + other.absorbed,
-        )
 
 
 async def commit_bisecting(

@@ -5,9 +5,8 @@ import itertools
 import math
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-import prometheus_client
+from prometheus_client import Counter, Gauge
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, disk, losses
@@ -37,32 +36,26 @@ MAX_BOOTS = 16
 DISK_KIND = "edge.disk"
 MEASURING = "measuring"  # and the path
 
-ROWS = prometheus_client.Gauge("farmiq_quarantine_rows", "Messages in quarantine")
-BYTES = prometheus_client.Gauge("farmiq_quarantine_bytes", "Bytes of what is in quarantine")
-IDS_PURGED = prometheus_client.Counter("farmiq_dedupe_forgotten_total", "Ids past their time")
-DROPPED = prometheus_client.Counter(
+ROWS = Gauge("farmiq_quarantine_rows", "Messages in quarantine")
+BYTES = Gauge("farmiq_quarantine_bytes", "Bytes of what is in quarantine")
+IDS_PURGED = Counter("farmiq_dedupe_forgotten_total", "Ids past their time")
+DROPPED = Counter(
     "farmiq_quarantine_dropped_total", "Messages dropped from quarantine, all on the loss ledger"
 )
-GAPS = prometheus_client.Gauge("farmiq_ingress_seq_gaps", "Open gaps in devices' numbers")
-MISSING = prometheus_client.Gauge("farmiq_ingress_seq_missing", "Numbers missing in these gaps")
-DISK = prometheus_client.Gauge("farmiq_disk_used_percent", "How full a disk is", ["path"])
-SHED = prometheus_client.Counter("farmiq_disk_shed_total", "Things removed for space", ["what"])
+GAPS = Gauge("farmiq_ingress_seq_gaps", "Open gaps in devices' numbers")
+MISSING = Gauge("farmiq_ingress_seq_missing", "Numbers missing in these gaps")
+DISK = Gauge("farmiq_disk_used_percent", "How full a disk is", ["path"])
+SHED = Counter("farmiq_disk_shed_total", "Things removed for space", ["what"])
 
 Read = Callable[[str], Usage]
 IsActive = Callable[[], bool]
+# Removes what is not needed and returns how many items it removed.
+Shed = Callable[[], Awaitable[int]]
 
 
 def always_active() -> bool:
     """For an edge with one gateway."""
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Shedder:
-    """`do` removes what is not needed and returns how many items it removed."""
-
-    name: str
-    do: Callable[[], Awaitable[int]]
 
 
 def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Job]:
@@ -197,7 +190,7 @@ def by_device(boots: Sequence[Boot]) -> list[tuple[list[Boot], list[rules.Gap]]]
 # --- disks
 
 
-def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
+def shedders(pool: db.Pool, settings: EdgeSettings) -> dict[str, Shed]:
     """What is removed, in this order; never anything that the cloud does not have.
 
     (a) quarantine down to half its limit, with an entry in the loss ledger; (b) expired ids;
@@ -218,11 +211,11 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> list[Shedder]:
     async def delivered_readings() -> int:
         return await telemetry.purge_delivered_readings(pool, timezone=settings.timezone)
 
-    return [
-        Shedder("quarantine", half_of_quarantine),
-        Shedder("dedupe", expired_ids),
-        Shedder("telemetry", delivered_readings),
-    ]
+    return {
+        "quarantine": half_of_quarantine,
+        "dedupe": expired_ids,
+        "telemetry": delivered_readings,
+    }
 
 
 def read_usage(path: str) -> Usage:
@@ -245,14 +238,13 @@ class DiskGuard:
         settings: EdgeSettings,
         *,
         read: Read = read_usage,
-        order: Sequence[Shedder] | None = None,
+        order: Mapping[str, Shed] | None = None,
         is_active: IsActive = always_active,
     ) -> None:
         self._is_active = is_active
         self._pool, self._read, self._paths = pool, read, settings.disk_paths
         self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-        order = shedders(pool, settings) if order is None else order
-        self._shedders = {shedder.name: shedder for shedder in order}
+        self._shedders = shedders(pool, settings) if order is None else order
         # Names tried since the disk became too full, or since all were tried.
         self._tried: set[str] = set()
 
@@ -268,7 +260,7 @@ class DiskGuard:
             name = None if any(removed.values()) else self._next(level, removed)
             if name is None:
                 break
-            removed[name] = await self._shedders[name].do()
+            removed[name] = await self._shedders[name]()
             SHED.labels(what=name).inc(removed[name])
             self._tried.add(name)
         async with db.transaction(self._pool) as tx:
@@ -339,11 +331,9 @@ FULL_KIND, GAP_KIND = "broker.log_full", "broker.log_gap"
 # Above the first an alert is raised, below the second it is closed.
 WARN_SHARE, CALM_SHARE = CROWDED_SHARE, 0.4
 
-LOG_BYTES = prometheus_client.Gauge("farmiq_ingress_log_bytes", "Bytes in the broker's log")
-LOG_MAX_BYTES = prometheus_client.Gauge(
-    "farmiq_ingress_log_max_bytes", "Bytes that the log may hold"
-)
-PURGED = prometheus_client.Counter(
+LOG_BYTES = Gauge("farmiq_ingress_log_bytes", "Bytes in the broker's log")
+LOG_MAX_BYTES = Gauge("farmiq_ingress_log_max_bytes", "Bytes that the log may hold")
+PURGED = Counter(
     "farmiq_ingress_log_purged_total", "Messages removed from the broker's log after storing"
 )
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -18,9 +18,8 @@ import prometheus_client
 
 from farmiq.edge import alerts, audit, losses
 from farmiq.edge.alerts import Alert
-from farmiq.edge.arrival import Arrival
 from farmiq.edge.ingress import rules
-from farmiq.edge.ingress.store import Rejected
+from farmiq.edge.ingress.store import Outcome, Rejected
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
 
@@ -137,13 +136,6 @@ async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter
                 raised = replace(raised, subject=OTHERS)  # noqa: PLW2901
         limited[raised] += count
     return limited
-
-
-class Outcome(Protocol):
-    @property
-    def rejected(self) -> Sequence[Rejected]: ...
-    @property
-    def absorbed(self) -> Sequence[Arrival]: ...
 
 
 # handlers.handle: messages, and when each was first received.

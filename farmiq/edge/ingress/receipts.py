@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.edge.ingress.handlers import Outcome
+from farmiq.edge.ingress.store import Outcome
 from farmiq.messages import check, receipt, topics
 from farmiq.messages.topics import EventTopic, Place, SessionTopic, StatusTopic, TelemetryTopic
 from farmiq.plumbing import ids

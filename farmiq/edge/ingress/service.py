@@ -16,16 +16,16 @@ from typing import NoReturn
 from uuid import UUID
 
 import httpx2
-import prometheus_client
+from prometheus_client import Counter, Gauge
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, broker
 from farmiq.edge.ingress import api, handlers, jobs, rules, source
-from farmiq.edge.ingress.handlers import Outcome
 from farmiq.edge.ingress.jobs import LogPurge, report_gap
 from farmiq.edge.ingress.receipts import Receipts, by_sender
 from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
+from farmiq.edge.ingress.store import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.nats_users import subject
@@ -39,34 +39,26 @@ from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "edge-ingress-gateway"
 
-TAKEN = prometheus_client.Counter(
-    "farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"]
-)
-REJECTED = prometheus_client.Counter(
+TAKEN = Counter("farmiq_ingress_messages_total", "Messages taken from the broker", ["outcome"])
+REJECTED = Counter(
     "farmiq_ingress_refused_total", "Messages put into quarantine, by kind", ["kind"]
 )
-RETRIED = prometheus_client.Counter(
+RETRIED = Counter(
     "farmiq_ingress_retried_total", "Messages whose transaction had to be tried again"
 )
-WAITING = prometheus_client.Gauge(
-    "farmiq_ingress_waiting", "Messages received and waiting for a transaction"
-)
-WAITING_BYTES = prometheus_client.Gauge(
+WAITING = Gauge("farmiq_ingress_waiting", "Messages received and waiting for a transaction")
+WAITING_BYTES = Gauge(
     "farmiq_ingress_waiting_bytes", "Payload bytes received and waiting for a transaction"
 )
-IN_FLIGHT = prometheus_client.Gauge(
-    "farmiq_ingress_in_flight", "Messages taken by a writer and not acknowledged yet"
-)
-LAG = prometheus_client.Gauge(
+IN_FLIGHT = Gauge("farmiq_ingress_in_flight", "Messages taken by a writer and not acknowledged yet")
+LAG = Gauge(
     "farmiq_ingress_lag_messages", "Messages in the broker's log that no transaction has yet"
 )
-LAG_S = prometheus_client.Gauge(
-    "farmiq_ingress_lag_seconds", "How long ago the broker took what is being stored now"
-)
-RESUMED = prometheus_client.Counter(
+LAG_S = Gauge("farmiq_ingress_lag_seconds", "How long ago the broker took what is being stored now")
+RESUMED = Counter(
     "farmiq_ingress_resumed_total", "Messages that waited in the log when reading began"
 )
-PAUSED = prometheus_client.Gauge(
+PAUSED = Gauge(
     "farmiq_ingress_paused", "1 while so much waits that nothing is read from the broker"
 )
 

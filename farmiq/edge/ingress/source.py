@@ -72,12 +72,7 @@ class Progress:
             self._lane.position = last
 
 
-class HasTopic(Protocol):
-    @property
-    def topic(self) -> str: ...
-
-
-M = TypeVar("M", bound=HasTopic)
+M = TypeVar("M", bound=Sent)
 # In every topic these are at the same level: iot/{kind}/{tenant}/{farm}/{barn}/{device}.
 _TENANT, _DEVICE = 2, 5
 
@@ -191,12 +186,7 @@ class LogSource:
                 messages = await self._reader.batch(max_messages=max_messages, linger_s=linger_s)
         except TimeoutError:
             return []
-        return [
-            LogMessage(
-                topic_of(message.subject), message.payload, message.seq, message.stored_at_ns
-            )
-            for message in messages
-        ]
+        return [*map(_log_message, messages)]
 
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
         """The part of each writer; sometimes an empty one, so that its cursor moves."""
@@ -271,14 +261,14 @@ async def session_batches(
                 # Another gateway has stored and removed the rest.
                 raise LostError("what waited in the session is gone") from None
             last_seq = messages[-1].seq
-            yield [
-                LogMessage(
-                    topic_of(message.subject), message.payload, message.seq, message.stored_at_ns
-                )
-                for message in messages
-            ]
+            yield [*map(_log_message, messages)]
         for name in filters:
             await reader.purge(subject=name, below_seq=last_seq + 1)
+
+
+def _log_message(message: stream.Message) -> LogMessage:
+    topic = topic_of(message.subject)
+    return LogMessage(topic, message.payload, message.seq, message.stored_at_ns)
 
 
 def topic_of(name: str) -> str:

@@ -22,6 +22,25 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one transaction did with its messages."""
+
+    stored: tuple[Arrival, ...] = ()
+    new_count: int = 0
+    rejected: tuple[Rejected, ...] = ()
+    # Those of `stored` that only the outbox knew, by their id.
+    absorbed: tuple[Arrival, ...] = ()
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(
+            self.stored + other.stored,
+            self.new_count + other.new_count,
+            self.rejected + other.rejected,
+            self.absorbed + other.absorbed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Boot:
     """What was seen of a boot; `forgotten` counts missing numbers below the stored gaps."""
 

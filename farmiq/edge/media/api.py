@@ -16,7 +16,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge import access
 from farmiq.edge.access import DeviceCaller
 from farmiq.edge.media import rules, store, upload
-from farmiq.edge.media.checker import ImageChecker
+from farmiq.edge.media.handlers import ImageChecker
 from farmiq.edge.media.rules import UploadRequest
 from farmiq.edge.media.store import Image
 from farmiq.messages import media

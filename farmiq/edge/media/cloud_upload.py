@@ -16,7 +16,7 @@ from typing import Self
 
 import httpx2
 import msgspec
-import prometheus_client
+from prometheus_client import Counter
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
@@ -45,10 +45,8 @@ RECONNECT_AFTER = 5
 MAX_DELAY_S = 3600.0
 IMAGE_RETRY = RetryPolicy(base_s=2.0, cap_s=MAX_DELAY_S)
 
-UPLOADS = prometheus_client.Counter(
-    "farmiq_media_carried_total", "Images taken to the cloud", ["outcome"]
-)
-UPLOADED_BYTES = prometheus_client.Counter(
+UPLOADS = Counter("farmiq_media_carried_total", "Images taken to the cloud", ["outcome"])
+UPLOADED_BYTES = Counter(
     "farmiq_media_carried_bytes_total", "Bytes of images put into the cloud's bucket"
 )
 _LABELS: dict[type[Outcome], str] = {Stored: "there", Unavailable: "away", Rejected: "refused"}

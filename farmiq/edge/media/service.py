@@ -18,8 +18,8 @@ from farmiq.config import EdgeSettings
 from farmiq.edge.daily import daily_job
 from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
-from farmiq.edge.media.checker import ImageChecker
 from farmiq.edge.media.cloud_upload import CloudUploader
+from farmiq.edge.media.handlers import ImageChecker
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.runtime import schedule

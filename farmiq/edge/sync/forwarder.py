@@ -9,15 +9,14 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-import prometheus_client
+from prometheus_client import Counter
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
 from farmiq.edge.sync import monitor, rules, store
 from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
-from farmiq.edge.sync.rules import BatchSizer, Failure, Plan
-from farmiq.edge.sync.store import Claimed, Sending, Tenant
+from farmiq.edge.sync.rules import BatchSizer, Claimed, Failure, Plan, Sending, Tenant
 from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.backoff import chance
 
@@ -28,16 +27,12 @@ RENEW_AT = 0.6
 # after an outage that nothing has ended yet.
 BROKEN_AFTER = 2
 
-SETTLED = prometheus_client.Counter(
-    "farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"]
-)
-LOST = prometheus_client.Counter(
-    "farmiq_sync_leases_lost_total", "Events whose lease ended before they were settled"
-)
-RECLAIMED = prometheus_client.Counter(
+SETTLED = Counter("farmiq_sync_events_total", "Events settled by the forwarder", ["outcome"])
+LOST = Counter("farmiq_sync_leases_lost_total", "Events whose lease ended before they were settled")
+RECLAIMED = Counter(
     "farmiq_sync_reclaimed_total", "Events claimed again or freed because a lease had ended"
 )
-RENEWED = prometheus_client.Counter("farmiq_sync_leases_renewed_total", "Leases renewed")
+RENEWED = Counter("farmiq_sync_leases_renewed_total", "Leases renewed")
 
 
 def backoff_of(settings: EdgeSettings) -> rules.Backoff:
@@ -68,7 +63,6 @@ class Settler:
                 tenant_id,
                 last=rows[-1],
                 batch_id=batch_id,
-                outage_codes=rules.OUTAGE_CODES,
             )
             if ended:
                 await alerts.close(tx, kind=monitor.ACCESS_DENIED, subject=tenant_id, by=NAME)
@@ -199,7 +193,7 @@ class Forwarder:
                 few=rules.SUSPECTS,
                 lease_s=self._settings.sync_lease_s,
             )
-            plan = rules.plan(rows, max_bytes=MAX_BATCH_BYTES, outage_codes=rules.OUTAGE_CODES)
+            plan = rules.plan(rows, max_bytes=MAX_BATCH_BYTES)
             first = await store.contents(tx, plan.first)
             if tenant.level and len(rows) < batch_size:
                 await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=0)
@@ -214,7 +208,7 @@ class Forwarder:
                 await self._prioritise_live(tenant)
         return len(rows), whole
 
-    async def _send_all(self, run: DeliveryRun, plan: Plan[Claimed], first: list[Sending]) -> bool:
+    async def _send_all(self, run: DeliveryRun, plan: Plan, first: list[Sending]) -> bool:
         """Whether the cloud was reached; if not, what was not sent yet is released."""
         await self._release(plan.release)
         outage = await self._deliver(run, first) if first else None

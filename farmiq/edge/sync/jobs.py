@@ -68,7 +68,6 @@ async def sweep(pool: db.Pool, settings: EdgeSettings) -> dict[str, object]:
         dead = await store.dead_letter_exhausted(
             tx,
             max_attempts=settings.sync_max_attempts,
-            outage_codes=rules.OUTAGE_CODES,
             limit=BATCH,
         )
         await _raise_alerts(tx, dead)

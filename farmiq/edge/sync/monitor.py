@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import prometheus_client
+from prometheus_client import Counter, Gauge
 
 from farmiq import __version__
 from farmiq.config import EdgeSettings
@@ -27,17 +27,17 @@ ACCESS_DENIED = "sync.not_let_in"
 KEY_REPLACED = "sync.key_replaced"
 STALLED = "sync.backlog_not_falling"
 
-BACKLOG = prometheus_client.Gauge("farmiq_sync_backlog", "Events not delivered yet")
-OLDEST = prometheus_client.Gauge("farmiq_sync_oldest_seconds", "Age of the oldest of them")
-DLQ = prometheus_client.Gauge("farmiq_sync_dlq", "Events set aside")
-RATE = prometheus_client.Gauge(
+BACKLOG = Gauge("farmiq_sync_backlog", "Events not delivered yet")
+OLDEST = Gauge("farmiq_sync_oldest_seconds", "Age of the oldest of them")
+DLQ = Gauge("farmiq_sync_dlq", "Events set aside")
+RATE = Gauge(
     "farmiq_sync_rate", "Events that this forwarder delivers per second, over the last minutes"
 )
-ETA = prometheus_client.Gauge(
+ETA = Gauge(
     "farmiq_sync_eta_seconds", "Until the backlog is gone at its present fall; +Inf: it rises"
 )
 
-HEARTBEATS = prometheus_client.Counter(
+HEARTBEATS = Counter(
     "farmiq_sync_heartbeats_total", "Heartbeats of this edge to the cloud", ["outcome"]
 )
 RECEIVED = 204

@@ -16,7 +16,7 @@ from farmiq.edge import audit
 from farmiq.edge.sync import rules
 from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
 from farmiq.edge.sync.forwarder import backoff_of
-from farmiq.edge.sync.store import PendingEvent
+from farmiq.edge.sync.rules import PendingEvent
 from farmiq.plumbing import db, ids
 
 # After so many attempts the person who waits learns that the cloud is away.

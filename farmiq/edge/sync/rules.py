@@ -13,8 +13,13 @@ answers and rejects blames events, and those failures count (C-11).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from datetime import datetime
+from typing import Any, Literal, TypeVar, get_args
+from uuid import UUID
 
+import msgspec
+
+from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
 from farmiq.plumbing.retry import RetryPolicy, documented
 
@@ -53,6 +58,84 @@ def may_move(before: State, after: State, *, by_hand: str | None = None) -> bool
         by_hand is not None and BY_HAND.get((before, after)) == by_hand
     )
 
+
+# --- rows
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A row that is ours until its lease ends; `claimed_at` is the fencing token."""
+
+    id: UUID
+    tenant_id: str
+    size_bytes: int
+    attempt_count: int
+    last_error_code: str | None
+    claimed_at: datetime
+    reclaimed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEvent:
+    """An event of the outbox with its content."""
+
+    id: UUID
+    tenant_id: str
+    farm_id: str | None
+    barn_id: str | None
+    device_id: str | None
+    session_id: UUID | None
+    event_type: str
+    occurred_at: datetime
+    trace_id: str
+    payload: str
+    clock_suspect: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.payload.encode())
+
+    def event(self) -> BusEvent:
+        """Feed and barn leave absent fields out (002); all others send null (001)."""
+        absent = msgspec.UNSET if self.event_type.startswith(("feed.", "barn.")) else None
+        return BusEvent(
+            event_id=self.id,
+            event_type=self.event_type,
+            tenant_id=self.tenant_id,
+            farm_id=self.farm_id,
+            barn_id=self.barn_id,
+            device_id=self.device_id or absent,
+            session_id=self.session_id or absent,
+            occurred_at=self.occurred_at,
+            trace_id=self.trace_id,
+            payload=msgspec.Raw(self.payload.encode()),
+            clock_suspect=self.clock_suspect,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sending(PendingEvent):
+    """A claimed row with its content, ready to go."""
+
+    attempt_count: int
+    last_error_code: str | None
+    claimed_at: datetime
+    last_attempt_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant with pending events that is not paused."""
+
+    tenant_id: str
+    failures: int
+    level: int
+
+
+Tried = Claimed | Sending
+
+
+# --- responses
 
 # No response, or one about the connection and not about the events. A bad key or clock (401, 403)
 # and a wrong address (404) belong here: they must not move the outbox into the dlq.
@@ -185,7 +268,7 @@ class Backoff:
     breaker_s: float
     max_attempts: int
 
-    def after_failure(self, row: "Tried", code: str, message: str, *, chance: float) -> Failure:
+    def after_failure(self, row: Tried, code: str, message: str, *, chance: float) -> Failure:
         """The failure of an event itself: it is tried again, after the last attempt given up.
 
         Outages that were counted before do not count here (C-12).
@@ -194,7 +277,7 @@ class Backoff:
         reason = MAX_ATTEMPTS if attempts >= self.max_attempts else None
         return Failure(attempts, code, message, self._delay_s(attempts, self.cap_s, chance), reason)
 
-    def after_outage(self, row: "Tried", outage: Unavailable, *, chance: float) -> Failure:
+    def after_outage(self, row: Tried, outage: Unavailable, *, chance: float) -> Failure:
         """An outage counts as documented, but never up to the limit (C-12).
 
         It waits no longer than its tenant pauses: when the cloud is back, all is sent (BK-10). An
@@ -216,13 +299,6 @@ class Backoff:
 
     def _delay_s(self, attempts: int, cap_s: float, chance: float) -> float:
         return documented(base_s=self.base_s, cap_s=cap_s).delay_s(attempts, chance=chance)
-
-
-class Tried(Protocol):
-    @property
-    def attempt_count(self) -> int: ...
-    @property
-    def last_error_code(self) -> str | None: ...
 
 
 # --- what people read
@@ -292,19 +368,8 @@ MOMENT_S = 5.0
 ENVELOPE_BYTES = 700
 
 
-class Sized(Protocol):
-    @property
-    def size_bytes(self) -> int: ...
-
-
-class Row(Tried, Sized, Protocol):
-    @property
-    def reclaimed(self) -> bool: ...
-
-
-R = TypeVar("R", bound=Row)
-S = TypeVar("S", bound=Sized)
 T = TypeVar("T")
+R = TypeVar("R", bound=Claimed | PendingEvent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,19 +391,19 @@ class BatchSizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[R]):
+class Plan:
     """Which rows are sent first, which in later requests, and which are released.
 
     The first are not marked as `sending` (OB-04 leaves that open), which saves one of three writes.
     The parts wait, so each is marked when it is sent.
     """
 
-    first: list[R]
-    parts: list[list[R]]
-    release: list[R]
+    first: list[Claimed]
+    parts: list[list[Claimed]]
+    release: list[Claimed]
 
 
-def plan(rows: Sequence[R], *, max_bytes: int, outage_codes: Sequence[str]) -> Plan[R]:
+def plan(rows: Sequence[Claimed], *, max_bytes: int) -> Plan:
     """Healthy rows in batches that fit, then each row that failed before alone.
 
     Rows that a forwarder held when it stopped are marked before they are sent, so that another
@@ -348,8 +413,8 @@ def plan(rows: Sequence[R], *, max_bytes: int, outage_codes: Sequence[str]) -> P
     """
     stranded = [row for row in rows if _stranded(row) and row.attempt_count == 1]
     deadly = [row for row in rows if _stranded(row) and row.attempt_count > 1]
-    healthy = [row for row in rows if _healthy(row, outage_codes)]
-    apart = [row for row in rows if not _stranded(row) and not _healthy(row, outage_codes)]
+    healthy = [row for row in rows if _healthy(row)]
+    apart = [row for row in rows if not _stranded(row) and not _healthy(row)]
     fresh = fitting([row for row in healthy if not row.reclaimed], max_bytes)
     return Plan(
         fresh[0] if fresh else [],
@@ -374,17 +439,17 @@ def next_level(level: int, *, waiting_at_level: int) -> int:
     return level + 1 if waiting_at_level > BACKLOG_ROWS else level
 
 
-def _healthy(row: Row, outage_codes: Sequence[str]) -> bool:
-    return row.attempt_count == 0 or row.last_error_code in outage_codes
+def _healthy(row: Claimed) -> bool:
+    return row.attempt_count == 0 or row.last_error_code in OUTAGE_CODES
 
 
-def _stranded(row: Row) -> bool:
+def _stranded(row: Claimed) -> bool:
     return row.attempt_count > 0 and row.last_error_code == LEASE_EXPIRED
 
 
-def fitting(rows: Sequence[S], max_bytes: int) -> list[list[S]]:
+def fitting(rows: Sequence[R], max_bytes: int) -> list[list[R]]:
     """The rows in batches that a request can hold."""
-    batches: list[list[S]] = []
+    batches: list[list[R]] = []
     room = 0
     for row in rows:
         size = row.size_bytes + ENVELOPE_BYTES

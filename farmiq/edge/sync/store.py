@@ -8,75 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-import msgspec
-
-from farmiq.edge.sync.rules import Failure, State
-from farmiq.messages.bus import BusEvent
+from farmiq.edge.sync.rules import OUTAGE_CODES, Claimed, Failure, Sending, State, Tenant
 from farmiq.plumbing import db
 
-_LEAVE_OUT = ("feed.", "barn.")
 _LAST = datetime.max.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A row that is ours until its lease ends; `claimed_at` is the fencing token."""
-
-    id: UUID
-    tenant_id: str
-    size_bytes: int
-    attempt_count: int
-    last_error_code: str | None
-    claimed_at: datetime
-    reclaimed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PendingEvent:
-    """An event of the outbox with its content."""
-
-    id: UUID
-    tenant_id: str
-    farm_id: str | None
-    barn_id: str | None
-    device_id: str | None
-    session_id: UUID | None
-    event_type: str
-    occurred_at: datetime
-    trace_id: str
-    payload: str
-    clock_suspect: bool
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.payload.encode())
-
-    def event(self) -> BusEvent:
-        """Feed and barn leave absent fields out (002); all others send null (001)."""
-        absent = msgspec.UNSET if self.event_type.startswith(_LEAVE_OUT) else None
-        return BusEvent(
-            event_id=self.id,
-            event_type=self.event_type,
-            tenant_id=self.tenant_id,
-            farm_id=self.farm_id,
-            barn_id=self.barn_id,
-            device_id=self.device_id or absent,
-            session_id=self.session_id or absent,
-            occurred_at=self.occurred_at,
-            trace_id=self.trace_id,
-            payload=msgspec.Raw(self.payload.encode()),
-            clock_suspect=self.clock_suspect,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Sending(PendingEvent):
-    """A claimed row with its content, ready to go."""
-
-    attempt_count: int
-    last_error_code: str | None
-    claimed_at: datetime
-    last_attempt_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,44 +224,24 @@ def _fence(rows: Sequence[Held], claimed_by: str) -> tuple[list[UUID], str, date
     return [row.id for row in rows], claimed_by, rows[0].claimed_at
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """A tenant with pending events that is not paused."""
-
-    tenant_id: str
-    failures: int
-    level: int
-
-
+# From tenant to tenant by the two indexes of the claim: what waits is not counted.
 PENDING_TENANTS = """
-with recursive fresh as (
-  (select tenant_id from sync_outbox
-   where status in ('pending', 'claimed') and attempt_count = 0
-   order by tenant_id limit 1)
+with recursive tenants as (
+  select '' as tenant_id
   union all
-  select (select o.tenant_id from sync_outbox o
-    where o.status in ('pending', 'claimed') and o.attempt_count = 0
-      and o.tenant_id > fresh.tenant_id
-    order by o.tenant_id limit 1)
-  from fresh where fresh.tenant_id is not null
-), again as (
-  (select tenant_id from sync_outbox
-   where status in ('pending', 'claimed') and attempt_count > 0
-   order by tenant_id limit 1)
-  union all
-  select (select o.tenant_id from sync_outbox o
-    where o.status in ('pending', 'claimed') and o.attempt_count > 0
-      and o.tenant_id > again.tenant_id
-    order by o.tenant_id limit 1)
-  from again where again.tenant_id is not null
+  select least(
+    (select min(o.tenant_id) from sync_outbox o where o.status in ('pending', 'claimed')
+       and o.attempt_count = 0 and o.tenant_id > t.tenant_id),
+    (select min(o.tenant_id) from sync_outbox o where o.status in ('pending', 'claimed')
+       and o.attempt_count > 0 and o.tenant_id > t.tenant_id))
+  from tenants t where t.tenant_id is not null
 )
 select t.tenant_id, coalesce(s.consecutive_failures, 0) as failures,
   coalesce(d.level, 0) as level
-from (select tenant_id from fresh union select tenant_id from again) t
+from tenants t
 left join sync_state s on s.tenant_id = t.tenant_id
 left join sync_drain d on d.tenant_id = t.tenant_id
-where t.tenant_id is not null
-  and (s.paused_until is null or s.paused_until <= (select fn_now()))
+where t.tenant_id <> '' and (s.paused_until is null or s.paused_until <= (select fn_now()))
 """
 
 
@@ -341,7 +256,6 @@ async def record_success(
     *,
     last: Held,
     batch_id: str,
-    outage_codes: Sequence[str],
 ) -> int:
     """End an outage: what waited because of it is due now, with no attempts counted.
 
@@ -373,7 +287,7 @@ async def record_success(
                 and last_error_code = any(%s)
               for update skip locked)
             """,
-            (tenant_id, list(outage_codes)),
+            (tenant_id, list(OUTAGE_CODES)),
         )
     return before
 
@@ -522,9 +436,7 @@ async def reset_clock(
     return put_off.rowcount, paused.rowcount, held.rowcount
 
 
-async def dead_letter_exhausted(
-    tx: db.Connection, *, max_attempts: int, outage_codes: Sequence[str], limit: int
-) -> list[str]:
+async def dead_letter_exhausted(tx: db.Connection, *, max_attempts: int, limit: int) -> list[str]:
     """Move pending rows that failed too often to the dlq (C-14); returns the tenant of each."""
     cursor = await tx.execute(
         """
@@ -536,7 +448,7 @@ async def dead_letter_exhausted(
           limit %s for update skip locked)
         returning tenant_id
         """,
-        (max_attempts, list(outage_codes), limit),
+        (max_attempts, list(OUTAGE_CODES), limit),
     )
     return [row[0] for row in await cursor.fetchall()]
 

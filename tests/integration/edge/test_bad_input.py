@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from farmiq.edge.ingress import handlers, receipts
+from farmiq.edge.ingress.store import Outcome
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.support import bad_input
@@ -52,7 +53,7 @@ async def send(pool: db.Pool, database: Database, *, seed: int, count: int) -> N
     ) == (0,)
 
 
-def assert_outcome(batch: list[Sent], outcome: handlers.Outcome) -> None:
+def assert_outcome(batch: list[Sent], outcome: Outcome) -> None:
     assert outcome.new_count == sum(sent.good for sent in batch)
     refused = {(one.topic, one.raw) for one in outcome.rejected}
     assert refused == {(sent.topic, sent.raw) for sent in batch if not sent.good}

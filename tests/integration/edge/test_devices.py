@@ -158,7 +158,7 @@ class TestDoor:
         await add(pool, there)
         assert (await intake.commit(pool, [reading(there)], copy)).new_count == 1
 
-    async def test_nobody_is_judged_by_an_empty_copy(self, pool: db.Pool) -> None:
+    async def test_registry_that_was_not_read_yet_rejects_nothing(self, pool: db.Pool) -> None:
         copy = Registry()
 
         class Away(Exception):  # noqa: N818
@@ -186,7 +186,7 @@ class TestDoor:
 class TestStatus:
     """C-103: changes travel, heartbeats do not."""
 
-    async def test_a_change_is_owed_to_the_cloud_and_a_heartbeat_is_not(
+    async def test_status_change_goes_to_the_outbox_and_a_heartbeat_does_not(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         copy = Registry()
@@ -201,7 +201,7 @@ class TestStatus:
         found = rows(edge_db, "select state, said_state, told_state, battery_v from device_state")
         assert found == [("online", "online", "online", 3.9)]
 
-    async def test_changes_within_one_batch_are_all_owed_in_their_order(
+    async def test_status_changes_of_one_batch_go_to_the_outbox_in_order(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         sent = [status(state) for state in ("online", "offline", "online", "online", "error")]
@@ -227,7 +227,7 @@ class TestStatus:
         assert rows(edge_db, "select * from device_state") == before
         assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
 
-    async def test_what_a_device_had_to_drop_is_on_the_ledger_and_owed(
+    async def test_dropped_events_are_in_the_loss_ledger_and_the_outbox(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         payload = {"class": "telemetry", "count": 12, "first_seq": 1, "last_seq": 12, "reason": "x"}
@@ -282,7 +282,9 @@ class TestLiveness:
         )
         assert bus.read(bus.write(event)).event_type == "device.status"
 
-    async def test_looking_again_owes_nothing_more(self, pool: db.Pool, edge_db: Database) -> None:
+    async def test_second_liveness_check_sends_no_event(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
         await intake.commit(pool, [reading()])
         await devices.check_liveness(pool)
         assert await devices.check_liveness(pool) == {"changes": 0}

@@ -14,6 +14,7 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.edge.arrival import accept
 from farmiq.edge.ingress import handlers, service
+from farmiq.edge.ingress.store import Outcome
 from farmiq.edge.telemetry import handlers as telemetry
 from farmiq.lab import stack
 from farmiq.messages import receipt, topics
@@ -60,7 +61,7 @@ class TestKeep:
     """The transaction itself."""
 
     @pytest.mark.req("DD-02")
-    async def test_a_reading_is_stored_owed_and_remembered(
+    async def test_reading_is_in_its_table_the_outbox_and_the_dedupe(
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         event_id = ids.new()
@@ -312,7 +313,7 @@ class TestService:
         refusals = 3
         keep = handlers.commit
 
-        async def refusing(*args: Any) -> handlers.Outcome:
+        async def refusing(*args: Any) -> Outcome:
             nonlocal refusals
             if refusals:
                 refusals -= 1
@@ -324,7 +325,7 @@ class TestService:
         await gateway.stored(1)
         assert refusals == 0
 
-    async def test_a_message_that_breaks_the_transaction_goes_aside_and_the_rest_is_kept(
+    async def test_poison_message_is_quarantined_and_the_rest_is_stored(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poison = message(trace_id="poison")

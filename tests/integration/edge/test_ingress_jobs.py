@@ -15,7 +15,7 @@ from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge import alerts, audit, daily, losses
 from farmiq.edge.disk import Usage
 from farmiq.edge.ingress import handlers, jobs, rules, store
-from farmiq.edge.ingress.jobs import DiskGuard, Shedder
+from farmiq.edge.ingress.jobs import DiskGuard, Shed
 from farmiq.edge.ingress.rules import Seen
 from farmiq.plumbing import db, ids, log, retention
 from farmiq.plumbing.retention import Retention
@@ -112,7 +112,7 @@ async def test_a_replay_after_the_ids_are_forgotten_still_has_one_effect(
 
 
 @pytest.mark.parametrize(("hours", "level"), [("96", None), ("72", "info"), ("71", "warning")])
-def test_a_short_memory_is_said_at_the_start(
+def test_short_dedupe_ttl_is_logged_at_the_start(
     edge_db: Database, monkeypatch: pytest.MonkeyPatch, hours: str, level: str | None
 ) -> None:
     said: list[str] = []
@@ -298,16 +298,16 @@ class Disk:
     def read(self, _path: str) -> Usage:
         return Usage(10_000, round(10_000 - 100 * self.percent))
 
-    def shedders(self, *names: str, empty: str = "") -> list[Shedder]:
-        def make(name: str) -> Shedder:
+    def shedders(self, *names: str, empty: str = "") -> dict[str, Shed]:
+        def make(name: str) -> Shed:
             async def do() -> int:
                 self.asked.append(name)
                 self.percent -= self.gain
                 return 0 if name in empty else 7
 
-            return Shedder(name, do)
+            return do
 
-        return [make(name) for name in names]
+        return {name: make(name) for name in names}
 
 
 async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
@@ -327,7 +327,9 @@ async def test_the_disk_is_watched_and_the_alert_closes_by_itself(
     assert disk.asked == ["a"]
 
 
-async def test_it_sheds_in_order_and_no_more_than_it_must(pool: db.Pool, edge_db: Database) -> None:
+async def test_disk_guard_sheds_in_order_and_stops_when_there_is_room(
+    pool: db.Pool, edge_db: Database
+) -> None:
     disk = Disk(95, gain=2)
     order = disk.shedders("a", "b", "c", "d")
     guard = DiskGuard(pool, settings(edge_db), read=disk.read, order=order)
@@ -381,7 +383,7 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     await handlers.commit(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
-    names = [each.name for each in jobs.shedders(pool, own)]
+    names = list(jobs.shedders(pool, own))
     assert names[:2] == ["quarantine", "dedupe"]
     guard = DiskGuard(pool, own, read=Disk(99).read)
     await guard.look()
@@ -398,7 +400,7 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
 OPEN = "select subject from alerts where kind = 'edge.disk' and closed_at is null order by 1"
 
 
-async def test_a_disk_that_cannot_be_measured_is_said_and_the_others_are_still_watched(
+async def test_disk_that_cannot_be_measured_raises_an_alert_and_others_are_measured(
     pool: db.Pool, edge_db: Database
 ) -> None:
     disk = Disk(99)
@@ -454,7 +456,7 @@ async def test_a_standby_measures_its_own_disk_and_leaves_the_rest_to_the_active
     assert alert(edge_db) == [("critical", False)]
 
 
-async def test_the_turn_is_active_only_while_it_holds_the_lease(
+async def test_leader_is_active_only_while_it_holds_the_lease(
     pool: db.Pool, tasks: asyncio.TaskGroup
 ) -> None:
     turns = [

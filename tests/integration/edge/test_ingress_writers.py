@@ -17,6 +17,7 @@ from farmiq.edge import outbox
 from farmiq.edge.ingress import handlers, service, source
 from farmiq.edge.ingress.receipts import Receipts
 from farmiq.edge.ingress.source import MqttSource
+from farmiq.edge.ingress.store import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import envelope, receipt, topics
 from farmiq.messages.topics import Place
@@ -317,12 +318,12 @@ class Held:
         self.let_go = asyncio.Event()
         self.kept: list[str] = []
 
-    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]], *_: Any) -> handlers.Outcome:
+    async def keep(self, _pool: Any, sent: list[tuple[str, bytes]], *_: Any) -> Outcome:
         device_id = sent[0][0].split("/")[5]
         if device_id == self.slow:
             await self.let_go.wait()
         self.kept.append(device_id)
-        return handlers.Outcome()
+        return Outcome()
 
 
 @pytest.fixture
@@ -384,7 +385,7 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
 
     async def allergic(
         source: db.Pool, batch: list[tuple[str, bytes]], registry: Registry, *_: object
-    ) -> handlers.Outcome:
+    ) -> Outcome:
         nonlocal transactions
         transactions += 1
         if any(str(poison).encode() in raw for _, raw in batch):
@@ -402,12 +403,12 @@ async def test_ids_of_a_broken_batch_are_found_by_halving(
 
 
 @pytest.mark.parametrize("error", [OSError(24, "too many open files"), MemoryError()])
-async def test_a_batch_that_fails_for_a_shortage_is_kept_whole_and_blames_no_message(
+async def test_commit_during_a_database_outage_raises_and_quarantines_nothing(
     pool: db.Pool, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     transactions = 0
 
-    async def short(*_: object) -> handlers.Outcome:
+    async def short(*_: object) -> Outcome:
         nonlocal transactions
         transactions += 1
         raise error

@@ -38,7 +38,7 @@ async def renew(pool: db.Pool, holder: str, fence: int | None) -> bool:
         return await lease.renew(tx, "door", holder, fence, lasts_s=3600)
 
 
-async def test_one_has_it_and_the_other_waits_until_it_runs_out(
+async def test_lease_of_another_is_acquired_when_it_expires(
     pool: db.Pool, edge_db: Database
 ) -> None:
     assert await take(pool, "a") == 1
@@ -58,7 +58,7 @@ async def test_renewed_late_is_renewed_if_nobody_took_it(pool: db.Pool, edge_db:
     assert await take(pool, "b") is None
 
 
-async def test_given_back_it_is_free_at_once_and_only_its_holder_can(pool: db.Pool) -> None:
+async def test_released_lease_is_free_at_once_and_only_its_holder_releases(pool: db.Pool) -> None:
     assert await take(pool, "a") == 1
     async with db.transaction(pool) as tx:
         await lease.give_back(tx, "door", "b", 1)

@@ -18,6 +18,7 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.edge import broker as edge_broker
 from farmiq.edge.ingress import handlers, jobs, service, source
+from farmiq.edge.ingress.store import Outcome
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -320,7 +321,7 @@ async def test_readings_of_a_device_are_stored_in_the_order_sent(
     seen: dict[str, list[int]] = {}
     keep = handlers.commit
 
-    async def watched(pool: db.Pool, sent: list[tuple[str, bytes]], *more: Any) -> handlers.Outcome:
+    async def watched(pool: db.Pool, sent: list[tuple[str, bytes]], *more: Any) -> Outcome:
         outcome = await keep(pool, sent, *more)
         for topic, raw in sent:
             value = int(json.loads(raw)["payload"]["metric_value"])

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from farmiq.edge.devices import credentials, permissions, registration
+from farmiq.edge.devices import credentials, registration
+from farmiq.edge.devices import device as permissions
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.broker import users as users_of
-from farmiq.edge.devices.device import Device
-from farmiq.edge.devices.permissions import Login
+from farmiq.edge.devices.device import Device, Login
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic

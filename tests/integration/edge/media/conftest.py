@@ -19,7 +19,7 @@ from farmiq.edge import access
 from farmiq.edge.devices.registration import Credentials
 from farmiq.edge.ingress import handlers
 from farmiq.edge.media.api import Api
-from farmiq.edge.media.checker import ImageChecker
+from farmiq.edge.media.handlers import ImageChecker
 from farmiq.messages import topics
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids, tokens

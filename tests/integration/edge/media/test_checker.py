@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 import pytest
 
-from farmiq.edge.media import checker, store
+from farmiq.edge.media import handlers, store
 from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
@@ -180,7 +180,7 @@ async def test_refused_images_of_one_device_share_an_alert_that_closes_with_the_
 
 async def test_an_image_that_is_too_large_is_set_aside_unread(edge: Edge) -> None:
     strict = edge.settings.model_copy(update={"media_max_bytes": 500})
-    strict_checker = checker.ImageChecker(strict, edge.pool, edge.bucket)
+    strict_checker = handlers.ImageChecker(strict, edge.pool, edge.bucket)
     said = (await edge.ask(edge.body())).json()
     assert (await edge.put(said, jpeg())).status_code == 200
     await edge.announce(said["media_id"])
@@ -250,7 +250,7 @@ async def test_the_same_announcement_twice_and_two_loops_give_one_event(edge: Ed
     with psycopg.connect(edge.database.admin_url) as owner:
         image_row = owner.execute("select count(*) from media_objects").fetchone()
     assert image_row == (1,)
-    other = checker.ImageChecker(edge.settings, edge.pool, edge.bucket)
+    other = handlers.ImageChecker(edge.settings, edge.pool, edge.bucket)
     async with edge.pool.connection() as connection:
         image = await store.by_id(connection, media_id)
     assert image is not None

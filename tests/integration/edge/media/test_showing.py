@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from farmiq.edge.media.checker import ImageChecker
+from farmiq.edge.media.handlers import ImageChecker
 from farmiq.plumbing import ids
 from farmiq.plumbing.storage import objects
 from tests.integration.edge.media.conftest import Edge, jpeg, picture, served

@@ -57,7 +57,7 @@ async def test_death_after_an_archive_is_written_loses_nothing(
     assert noted == [(archives(settings)[1].name, 7)] or noted == [(archives(settings)[0].name, 7)]
 
 
-async def test_death_while_freeing_what_a_dead_one_held_leaves_it_to_the_next(
+async def test_crash_while_releasing_expired_leases_leaves_them_to_the_next_run(
     edge_db: Database, settings: EdgeSettings, free_port: Callable[[], int]
 ) -> None:
     owe_many(edge_db, 7)

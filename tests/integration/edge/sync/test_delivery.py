@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import store
+from farmiq.edge.sync import rules, store
 from farmiq.edge.sync.rules import Failure
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -430,7 +430,7 @@ async def test_leases_and_retries_end_by_the_clock_that_tests_move(
     def move(hours: int) -> None:
         move_clock(edge_db, timedelta(hours=hours))
 
-    async def claim() -> list[store.Claimed]:
+    async def claim() -> list[rules.Claimed]:
         async with db.transaction(pool) as tx:
             return await store.claim(tx, "t-1", claimed_by="one", limit=10, lease_s=3600)
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.sync import jobs, store
+from farmiq.edge.sync import jobs, rules, store
 from farmiq.edge.sync.rules import Failure
 from farmiq.plumbing import db
 from tests.conftest import Database
@@ -41,7 +41,7 @@ async def two(pool: db.Pool) -> AsyncIterator[db.Connection]:
         yield connection
 
 
-async def claim(tx: db.Connection, who: str, *, limit: int = 10) -> list[store.Claimed]:
+async def claim(tx: db.Connection, who: str, *, limit: int = 10) -> list[rules.Claimed]:
     return await store.claim(tx, "t-1", claimed_by=who, limit=limit, lease_s=LEASE_S)
 
 
@@ -61,7 +61,7 @@ async def test_two_claims_at_once_share_nothing_and_wait_for_nothing(
 
 
 @pytest.mark.req("OB-21")
-async def test_a_lease_that_ends_during_a_slow_send_leaves_the_zombie_nothing(
+async def test_forwarder_whose_lease_ended_settles_nothing(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings
 ) -> None:
     """A sends; its lease ends; the reaper frees; B claims, sends and acks; A comes back."""
@@ -107,7 +107,7 @@ async def test_the_same_forwarder_does_not_settle_what_it_claimed_before(
         assert await store.start_sending(tx, first, claimed_by="a", lease_s=LEASE_S) == []
 
 
-async def test_what_a_dead_one_held_is_marked_before_it_is_sent_again(
+async def test_reclaimed_rows_are_marked_as_sending_before_they_are_sent(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings
 ) -> None:
     """A fresh row goes out as it is claimed; one that was held by a dead forwarder does not."""
@@ -268,7 +268,7 @@ async def test_the_sweep_takes_what_has_failed_too_often_but_no_victim_of_an_out
     assert found == [(5, "HTTP_500", "max_attempts_exceeded")] * 2
 
 
-async def test_one_event_that_kills_whoever_sends_it_takes_none_with_it(
+async def test_event_that_crashes_forwarders_ends_alone_in_the_dlq(
     pool: db.Pool, edge_db: Database, settings: EdgeSettings
 ) -> None:
     """A forwarder dies over a batch again and again; at the end only the killer is set aside."""

@@ -56,7 +56,7 @@ def minding(what: str, how: Answer, seen: list[int]) -> Answer:
         (status(418), "ALONE_NOT_OUR_CLOUD"),
     ],
 )
-async def test_one_event_that_the_way_minds_holds_no_other_up_and_ends_in_the_dlq(
+async def test_event_that_a_proxy_rejects_ends_in_the_dlq_and_delays_no_other(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database, how: Answer, code: str
 ) -> None:
     events = [event(minutes=n) for n in range(60)]
@@ -81,7 +81,7 @@ async def test_one_event_that_the_way_minds_holds_no_other_up_and_ends_in_the_dl
     assert rows(edge_db, "select kind from alerts where closed_at is null") == [("sync.dlq",)]
 
 
-async def test_alone_in_an_outage_nothing_is_held_against_it(
+async def test_event_that_is_alone_in_an_outage_has_no_failure_counted(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
     """It had failed alone, then the cloud goes away for long: only passing it by counts."""
@@ -102,7 +102,7 @@ async def test_alone_in_an_outage_nothing_is_held_against_it(
 
 
 @pytest.mark.parametrize(("how", "most"), [(closed, 3), (status(503), 1), (status(429), 1)])
-async def test_an_outage_is_believed_after_two_more_tries_and_blames_nobody(
+async def test_outage_is_confirmed_by_two_more_requests_and_blames_no_event(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database, how: Answer, most: int
 ) -> None:
     await owe(pool, *[event(minutes=n) for n in range(40)])

@@ -69,7 +69,7 @@ def test_a_claim_costs_the_same_whatever_else_is_in_the_outbox(
     assert touched(many) < 1.6 * touched(few)
 
 
-def test_who_is_owed_something_is_found_by_tenants_and_not_by_rows(edge_db: Database) -> None:
+def test_pending_tenants_costs_by_tenants_and_not_by_rows(edge_db: Database) -> None:
     for name in ("t-1", "t-2", "t-3"):
         owe_many(edge_db, 5_000, tenant_id=name)
     owe_many(edge_db, 5_000, tenant_id="t-2", attempts=3, due=timedelta(hours=1))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq import nats_users
-from farmiq.edge.devices import credentials, permissions
-from farmiq.edge.devices.device import Device
-from farmiq.edge.devices.permissions import Login
+from farmiq.edge.devices import credentials
+from farmiq.edge.devices import device as permissions
+from farmiq.edge.devices.device import Device, Login
 
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,6}", fullmatch=True)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from farmiq.edge.arrival import accept
-from farmiq.edge.feed import intake, lot
+from farmiq.edge.feed import rules
 from farmiq.edge.feed.api import LotBody
 from farmiq.messages import bus, topics
 from farmiq.messages.topics import Place
@@ -25,7 +25,7 @@ def example(name: str) -> dict[str, Any]:
     return found
 
 
-def intakes(event_type: str, payload: str, **changes: Any) -> list[intake.Intake]:
+def intakes(event_type: str, payload: str, **changes: Any) -> list[rules.Intake]:
     """Of a message whose payload is written exactly like this."""
     place = Place("t-001", "f-001", "b-001", "d-010")
     worn = {
@@ -39,7 +39,7 @@ def intakes(event_type: str, payload: str, **changes: Any) -> list[intake.Intake
         **changes,
     }
     raw = json.dumps(worn)[:-1] + f', "payload" : {payload} }}'
-    return intake.of(accept(topics.event(place, event_type), raw.encode(), now=NOW))
+    return rules.intakes_of(accept(topics.event(place, event_type), raw.encode(), now=NOW))
 
 
 @pytest.mark.req("FB-01", "FB-11")
@@ -108,7 +108,7 @@ def test_a_lot_is_the_event_of_example_2() -> None:
     }
     raw = json.dumps(body).encode()
     received = LotBody.decode(raw)
-    event = lot.event(received, raw, event_id=body["event_id"], trace_id="trace-202", now=NOW)
+    event = rules.lot_event(received, raw, event_id=body["event_id"], trace_id="trace-202", now=NOW)
     assert json.loads(bus.write(event)) == documented
     assert b'"quantity_kg":5000}' in bus.write(event)
 

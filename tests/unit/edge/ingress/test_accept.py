@@ -144,7 +144,7 @@ def test_a_clock_that_is_far_off_is_flagged_and_kept(*, skew: timedelta, suspect
         "0001-01-01T02:00:00Z", "9999-12-31T22:00:00Z",
     ],
 )  # fmt: skip
-def test_a_moment_that_utc_cannot_name_does_not_stop_the_door(ts: str) -> None:
+def test_time_that_utc_cannot_express_does_not_stop_ingress(ts: str) -> None:
     assert "UTC" in reasons(TOPIC, examples.envelope(ts=ts))[0]
 
 
@@ -222,5 +222,5 @@ def test_whoever_can_be_told_of_a_refusal_is_told(topic: str, raw: bytes) -> Non
         ),
     ],
 )
-def test_nobody_is_told_if_it_is_not_clear_who_or_of_what(topic: str, raw: bytes) -> None:
+def test_sender_and_id_of_an_unclear_message_is_none(topic: str, raw: bytes) -> None:
     assert sender_and_id(topic, raw) is None

@@ -89,7 +89,7 @@ def test_the_order_in_which_boots_are_known_does_not_matter(boots: list[Seen]) -
     assert rules.missing(boots) == [Gap("b", 3, 3)]
 
 
-def test_a_batch_is_kept_by_device_and_boot_with_its_earliest_time() -> None:
+def test_seen_groups_numbers_by_device_and_boot_with_the_earliest_time() -> None:
     found = rules.seen([arrival(5, minutes=3), arrival(4, minutes=1), arrival(1, None)])
     assert [(one.boot_id, one.spans) for one in found] == [("", ((1, 1),)), ("a", ((4, 5),))]
     assert found[1].first_at == START + timedelta(minutes=1)

@@ -35,7 +35,7 @@ def message(**changes: Any) -> bytes:
     return examples.envelope(**{"payload": payload, **changes})
 
 
-def test_an_ordinary_reading_goes_the_quick_way() -> None:
+def test_usual_reading_is_parsed_by_parse_usual() -> None:
     assert held_together(TOPIC, message())
     assert held_together(TOPIC, message(seq=7, boot_id="b", content_hash="c"))
     assert held_together(TOPIC, message(payload={"value": 7, "unit": "C"}))
@@ -43,13 +43,13 @@ def test_an_ordinary_reading_goes_the_quick_way() -> None:
     assert held_together(TOPIC, message(ts="1970-01-01T00:00:00Z"))
 
 
-def test_bad_and_odd_messages_are_left_to_the_long_way_or_read_alike() -> None:
+def test_parse_usual_of_bad_input_is_none_or_the_same_as_parse() -> None:
     for sent in bad_input.messages(seed=11, count=4_000):
         took = held_together(sent.topic, sent.raw)
         assert not took or sent.good, sent
 
 
-def test_most_of_what_healthy_devices_send_goes_the_quick_way() -> None:
+def test_most_messages_of_healthy_devices_are_parsed_by_parse_usual() -> None:
     from random import Random  # noqa: PLC0415
 
     rng = Random(5)
@@ -87,11 +87,11 @@ def test_whatever_a_reading_holds_both_ways_agree(
         message(ts=(AT + timedelta(days=1)).isoformat().replace("+00:00", "+02:00")),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_looked_at(raw: bytes) -> None:
+def test_parse_usual_of_an_unusual_message_is_none(raw: bytes) -> None:
     assert quickly(TOPIC, raw) is None
 
 
-def test_the_door_takes_either_way() -> None:
+def test_accept_returns_the_arrival_of_either_parser() -> None:
     assert arrival.accept(TOPIC, message(), now=AT) == quickly(TOPIC, message())
     with pytest.raises(InvalidError, match="more than once"):
         arrival.accept(TOPIC, message().replace(b'"unit"', b'"unit":"C","unit"'), now=AT)

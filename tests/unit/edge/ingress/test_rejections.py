@@ -36,7 +36,7 @@ def reasons(topic: str, raw: bytes) -> list[str]:
         ("iot/telemetry/t", {}, "format"),
     ],
 )
-def test_the_door_s_own_reasons_have_these_kinds(
+def test_kind_of_reasons_of_invalid_messages(
     topic: str, changes: dict[str, Any], kind: str
 ) -> None:
     assert rules.kind(reasons(topic, examples.envelope(**changes))) == kind
@@ -52,7 +52,7 @@ def test_the_door_s_own_reasons_have_these_kinds(
         ("topic level metricType is not an id: 'topic says tenant_id'", "format"),
     ],
 )
-def test_reasons_from_further_in_have_these_kinds(reason: str, kind: str) -> None:
+def test_kind_of_reasons_after_parsing(reason: str, kind: str) -> None:
     assert rules.kind([reason]) == kind
 
 
@@ -70,7 +70,7 @@ def test_reasons_from_further_in_have_these_kinds(reason: str, kind: str) -> Non
         ),
     ],
 )
-def test_a_gist_ends_where_the_values_begin(reason: str, gist: str) -> None:
+def test_gist_ends_where_the_values_begin(reason: str, gist: str) -> None:
     assert rules.gist([reason]) == gist
 
 
@@ -82,7 +82,7 @@ def test_thousands_of_bad_messages_have_few_gists() -> None:
     assert 5 < len(found) < 60, found
 
 
-def test_the_topic_says_whose_message_it_is() -> None:
+def test_place_is_read_from_the_topic() -> None:
     session = "iot/weighvision/t/f/b/s-1/session/018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0301/x.y"
     assert rules.place(TOPIC) == PLACE
     assert rules.place(session) == Place("t", "f", "b", "s-1")
@@ -92,7 +92,7 @@ def test_the_topic_says_whose_message_it_is() -> None:
 
 
 @pytest.mark.req("WV-08")
-def test_who_must_look_is_told_the_device() -> None:
+def test_alert_of_a_rejection_names_the_device() -> None:
     mismatch = quarantine.alert(TOPIC, ["topic says tenant_id 't-1', envelope 't-2'"])
     conflict = quarantine.alert(TOPIC, ["EVENT_ID_CONFLICT: x"])
     assert mismatch is not None
@@ -103,7 +103,7 @@ def test_who_must_look_is_told_the_device() -> None:
     assert quarantine.alert(TOPIC, ["NOT_REGISTERED: device 'd-1' is not known"]) is None
 
 
-def test_of_an_event_only_three_names_are_told() -> None:
+def test_named_returns_three_fields_of_an_event() -> None:
     raw = json.dumps({"event_id": "e", "event_type": "t", "trace_id": "x" * 999, "payload": 1})
     named = rules.named(raw.encode())
     assert (named.event_id, named.event_type, len(named.trace_id)) == ("e", "t", 128)

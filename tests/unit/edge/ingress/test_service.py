@@ -3,9 +3,8 @@
 from uuid import UUID
 
 from farmiq.edge.arrival import Arrival, accept
-from farmiq.edge.ingress.handlers import Outcome
 from farmiq.edge.ingress.receipts import by_sender
-from farmiq.edge.ingress.store import Rejected
+from farmiq.edge.ingress.store import Outcome, Rejected
 from farmiq.messages.topics import Place
 from tests.unit.messages import examples
 from tests.unit.messages.examples import AT, PLACE, TOPIC
@@ -23,7 +22,7 @@ def refused(number: int, topic: str = TOPIC, *, why: str = "odd") -> Rejected:
     return Rejected(topic, examples.envelope(event_id=str(UUID(int=number))), [why, "and more"])
 
 
-def test_every_device_gets_its_own_lists() -> None:
+def test_by_sender_groups_ids_by_device() -> None:
     outcome = Outcome(
         stored=(arrival(1), arrival(2, device_id="d-020"), arrival(3)),
         rejected=(refused(4), refused(5, OTHER_TOPIC)),
@@ -35,19 +34,19 @@ def test_every_device_gets_its_own_lists() -> None:
     }
 
 
-def test_a_device_that_only_sent_wrong_ones_hears_of_them() -> None:
+def test_by_sender_of_a_device_with_rejected_messages_only() -> None:
     assert by_sender(Outcome(rejected=(refused(4),))) == {
         PLACE: ((), {UUID(int=4): "odd; and more"})
     }
 
 
-def test_nobody_is_told_of_a_message_without_sender_or_id() -> None:
+def test_by_sender_leaves_out_messages_without_sender_or_id() -> None:
     lost = (Rejected("iot/odd", examples.envelope(), ["x"]), Rejected(TOPIC, b"\xff", ["x"]))
 
     assert by_sender(Outcome(rejected=lost)) == {}
 
 
-def test_a_station_hears_through_the_device_that_stands_there() -> None:
+def test_by_sender_of_a_station_is_the_device_at_it() -> None:
     """Whatever the body says: it is not believed (C-91)."""
     topic = (
         f"iot/weighvision/t-001/f-001/b-001/s-1/session/{UUID(int=9)}/weighvision.session.created"

@@ -11,6 +11,7 @@ from farmiq.edge.ingress import source
 class Sent(NamedTuple):
     topic: str
     number: int
+    payload: bytes = b""
 
 
 topics = st.one_of(

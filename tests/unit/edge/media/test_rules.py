@@ -116,7 +116,7 @@ GOOD = StoredObject(5, "e", SHA, "image/jpeg")
         (StoredObject(5, "e", SHA, None, "odd"), Claim("x", None, None, None), "no image: odd"),
     ],
 )
-def test_bytes_are_judged_by_all_that_was_said(
+def test_bytes_are_compared_with_request_and_announcement(
     found: StoredObject, said: Claim, reason: str | None
 ) -> None:
     wrong = rules.problems(found, (said,), max_bytes=10)

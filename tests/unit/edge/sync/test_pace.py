@@ -1,30 +1,34 @@
 """How much is sent at once, and what travels apart."""
 
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.sync import rules
-from farmiq.edge.sync.rules import LEASE_EXPIRED, BatchSizer
+from farmiq.edge.sync.rules import LEASE_EXPIRED, BatchSizer, Claimed
 
-OUTAGES = ("NETWORK_ERROR",)
-
-
-@dataclass(frozen=True)
-class Row:
-    number: int
-    size_bytes: int = 100
-    attempt_count: int = 0
-    last_error_code: str | None = None
-    reclaimed: bool = False
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def numbers(parts: list[list[Row]]) -> list[list[int]]:
-    return [[row.number for row in part] for part in parts]
+def claimed(
+    number: int,
+    *,
+    size_bytes: int = 100,
+    attempt_count: int = 0,
+    last_error_code: str | None = None,
+    reclaimed: bool = False,
+) -> Claimed:
+    row_id = UUID(int=number)
+    return Claimed(row_id, "t", size_bytes, attempt_count, last_error_code, NOW, reclaimed)
 
 
-def test_a_batch_that_did_not_get_through_makes_the_next_one_small() -> None:
+def numbers(parts: list[list[Claimed]]) -> list[list[int]]:
+    return [[row.id.int for row in part] for part in parts]
+
+
+def test_batch_sizer_shrinks_after_a_failure() -> None:
     slow = BatchSizer(500, 500).shrink()
     assert slow.size == rules.PROBE_EVENTS
     while (slower := slow.shrink()) != slow:
@@ -32,7 +36,7 @@ def test_a_batch_that_did_not_get_through_makes_the_next_one_small() -> None:
     assert slow.size == 1
 
 
-def test_each_that_gets_through_doubles_it_up_to_the_most() -> None:
+def test_batch_sizer_doubles_after_each_delivery_up_to_the_maximum() -> None:
     found = [BatchSizer(500, 1)]
     while found[-1].size < 500:
         found.append(found[-1].grow())
@@ -40,20 +44,20 @@ def test_each_that_gets_through_doubles_it_up_to_the_most() -> None:
     assert found[-1].grow() == found[-1]
 
 
-def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
+def test_plan_sends_rows_that_failed_alone_behind_the_healthy() -> None:
     rows = [
-        Row(1, attempt_count=2, last_error_code="HTTP_500"),
-        Row(2),
-        Row(3, attempt_count=4, last_error_code="NETWORK_ERROR"),
-        Row(4, attempt_count=1, last_error_code=LEASE_EXPIRED),
-        Row(5, attempt_count=1, last_error_code=LEASE_EXPIRED),
-        Row(6, attempt_count=2, last_error_code=LEASE_EXPIRED),
-        Row(7, attempt_count=1, last_error_code="HTTP_500"),
-        Row(8),
-        Row(9, attempt_count=3, last_error_code=LEASE_EXPIRED),
-        Row(10, reclaimed=True),
+        claimed(1, attempt_count=2, last_error_code="HTTP_500"),
+        claimed(2),
+        claimed(3, attempt_count=4, last_error_code="NETWORK_ERROR"),
+        claimed(4, attempt_count=1, last_error_code=LEASE_EXPIRED),
+        claimed(5, attempt_count=1, last_error_code=LEASE_EXPIRED),
+        claimed(6, attempt_count=2, last_error_code=LEASE_EXPIRED),
+        claimed(7, attempt_count=1, last_error_code="HTTP_500"),
+        claimed(8),
+        claimed(9, attempt_count=3, last_error_code=LEASE_EXPIRED),
+        claimed(10, reclaimed=True),
     ]
-    plan = rules.plan(rows, max_bytes=10_000_000, outage_codes=OUTAGES)
+    plan = rules.plan(rows, max_bytes=10_000_000)
     assert numbers([plan.first]) == [[2, 3, 8]]
     assert numbers(plan.parts) == [[10], [4, 5], [1], [7], [6]]
     assert numbers([plan.release]) == [[9]]  # it may be what kills forwarders, and so may 6
@@ -63,11 +67,9 @@ def test_what_failed_on_its_own_travels_alone_behind_the_healthy() -> None:
     st.lists(st.integers(0, 300_000), max_size=60),
     st.integers(1_000_000, 6_000_000),
 )
-def test_no_part_is_larger_than_a_batch_may_be_and_none_is_lost(
-    sizes: list[int], max_bytes: int
-) -> None:
-    rows = [Row(number, size_bytes=size) for number, size in enumerate(sizes)]
-    plan = rules.plan(rows, max_bytes=max_bytes, outage_codes=OUTAGES)
+def test_plan_parts_fit_into_a_batch_and_hold_every_row(sizes: list[int], max_bytes: int) -> None:
+    rows = [claimed(number, size_bytes=size) for number, size in enumerate(sizes)]
+    plan = rules.plan(rows, max_bytes=max_bytes)
     parts = [plan.first, *plan.parts] if rows else []
     assert [row for part in parts for row in part] == rows
     assert plan.release == []

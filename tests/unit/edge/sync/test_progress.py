@@ -43,6 +43,6 @@ def test_a_backlog_stalls_if_it_does_not_fall_and_something_is_old(
     assert rules.stalled(looks(*waiting, oldest_s=oldest_s), over_s=120) is stalled
 
 
-def test_only_the_looks_that_matter_are_kept() -> None:
+def test_recent_leaves_out_samples_that_are_too_old() -> None:
     kept = rules.recent(looks(*range(100)), over_s=180)
     assert [look.waiting for look in kept] == [95, 96, 97, 98, 99]

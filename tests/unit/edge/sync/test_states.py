@@ -28,6 +28,6 @@ def test_nothing_leaves_a_terminal_state_by_itself() -> None:
     assert not rules.may_move("acked", "pending", by_hand="redrive")
 
 
-def test_every_state_is_owed_or_terminal() -> None:
+def test_every_state_is_unsent_or_terminal() -> None:
     assert {*rules.UNSENT, *rules.TERMINAL} == set(rules.STATES)
     assert set(rules.HELD) < set(rules.UNSENT)

@@ -1,8 +1,9 @@
 """What an answer of the cloud means: a table of every status, and when to try again."""
 
 import math
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,7 @@ def test_blamed_positions_are_refused_with_their_reasons() -> None:
         [],
     ],
 )
-def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) -> None:
+def test_classify_400_with_an_unknown_position_rejects_no_event(detail: Any) -> None:
     assert rules.classify_response(bad_request(detail), count=3) == Transient("HTTP_400", "no")
     assert rules.classify_response(bad_request(detail, {"index": 1}), count=3) == Permanent(
         {1: "refused"}
@@ -107,7 +108,7 @@ def test_a_detail_that_names_no_event_of_the_batch_blames_nobody(detail: Any) ->
         {"error": {"details": []}},
     ],
 )
-def test_a_400_of_ours_that_blames_nobody_is_a_failure(body: Any) -> None:
+def test_classify_400_of_our_cloud_without_details_is_transient(body: Any) -> None:
     assert rules.classify_response(CloudResponse(400, body), count=3) == Transient("HTTP_400", "")
 
 
@@ -156,10 +157,9 @@ def test_an_attempt_beyond_all_bounds_still_has_a_delay() -> None:
     assert delay_ms(10**6, jitter_ms=0.0) == 300_000
 
 
-@dataclass
-class Tried:
-    attempt_count: int
-    last_error_code: str | None
+def tried(attempts: int, code: str | None) -> rules.Claimed:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return rules.Claimed(UUID(int=1), "t", 100, attempts, code, now, reclaimed=False)
 
 
 def backoff(*, cap_s: float = 60.0, max_attempts: int = 10) -> rules.Backoff:
@@ -167,8 +167,8 @@ def backoff(*, cap_s: float = 60.0, max_attempts: int = 10) -> rules.Backoff:
 
 
 def after_outage(attempts: int, code: str | None, *, max_attempts: int = 10) -> rules.Failure:
-    tried, outage = Tried(attempts, code), rules.Unavailable("HTTP_503", "busy")
-    return backoff(max_attempts=max_attempts).after_outage(tried, outage, chance=0.5)
+    row, outage = tried(attempts, code), rules.Unavailable("HTTP_503", "busy")
+    return backoff(max_attempts=max_attempts).after_outage(row, outage, chance=0.5)
 
 
 @given(attempts=st.integers(0, 100), most=st.integers(1, 20))
@@ -188,7 +188,7 @@ def test_outage_of_an_event_that_failed_alone_changes_neither_code_nor_count() -
 @given(attempts=st.integers(0, 100))
 def test_failure_of_an_event_counts_from_the_last_outage(attempts: int) -> None:
     def failure(code: str | None) -> rules.Failure:
-        return backoff().after_failure(Tried(attempts, code), "HTTP_500", "x", chance=0.5)
+        return backoff().after_failure(tried(attempts, code), "HTTP_500", "x", chance=0.5)
 
     assert failure(None).attempts == failure("HTTP_500").attempts == attempts + 1
     assert {failure(code).attempts for code in rules.OUTAGE_CODES} == {1}
