@@ -66,7 +66,7 @@ def test_a_time_zone_must_exist(cloud_db: Any) -> None:
         ("a@b.c", "viewer", "short", "8 to 1024 characters"),
     ],
 )
-def test_what_cannot_be_a_person_is_refused(
+def test_invalid_person_is_rejected(
     cloud_db: Any, email: str, role: str, password: str, said: str
 ) -> None:
     with psycopg.connect(cloud_db.admin_url) as connection:

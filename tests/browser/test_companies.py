@@ -121,7 +121,9 @@ def test_a_choice_disturbs_no_other_tab_and_no_other_browser(
 
 
 @pytest.mark.req("DB2-09")
-def test_what_a_regular_user_may_not(console: Served, page: Page, farms: dict[str, str]) -> None:
+def test_regular_user_cannot_switch_company(
+    console: Served, page: Page, farms: dict[str, str]
+) -> None:
     person.sign_in(page, console)
     expect(page.locator(".company")).to_be_visible()
     token = csrf(page)

@@ -67,7 +67,9 @@ def test_ages_grow_by_themselves(console: Served, page: Page, cloud_db: Any) -> 
     patience.until(lambda: int(age.inner_text().split()[0]) >= first + 2, "the age grew")
 
 
-def test_server_gone_and_back(console: Served, page: Page, cloud_db: Any) -> None:
+def test_page_catches_up_after_the_server_was_gone(
+    console: Served, page: Page, cloud_db: Any
+) -> None:
     barns.report(cloud_db.url, barns.TEMPERATURE)
     person.open_live(page, console)
     console.stop()
@@ -198,7 +200,7 @@ def test_local_time_with_the_zone_once_and_utc_on_hover(
     assert local_hour == (utc_hour + 7) % 24
 
 
-def test_pages_that_are_not_there(console: Served, page: Page) -> None:
+def test_unknown_address_is_a_404_page(console: Served, page: Page) -> None:
     answer = page.goto(f"{console.url}/no/such/page")
     assert answer is not None
     assert answer.status == 404

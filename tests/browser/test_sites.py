@@ -215,7 +215,9 @@ def test_the_day_the_clocks_change_is_told(console: Served, page: Page, shots: S
     expect(page.locator("#preview")).to_contain_text("Today keeps 24 expected images; tomorrow 46")
 
 
-def test_what_falls_overdue_turns_by_itself(console: Served, page: Page, shots: Shots) -> None:
+def test_wake_that_becomes_overdue_is_shown_without_a_reload(
+    console: Served, page: Page, shots: Shots
+) -> None:
     site = shots.farm.site(site_name="River House")
     camera = shots.farm.device(site, "0 12,14 * * *", device_name="Device-001")
     shots.open_day(site, on(DAY, 0, 1))

@@ -14,7 +14,6 @@ from uuid import UUID
 import bcrypt
 import msgspec
 from msgspec import Meta
-from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from farmiq import roster
@@ -92,20 +91,19 @@ async def revoke_login(tx: db.Connection, mac: str) -> None:
 
 
 async def list_cameras(tx: db.Connection) -> list[dict[str, Any]]:
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            """
-            select d.mac, d.device_name as name, d.dialect, c.name as company, d.last_seen_at,
-              s.state, l.made_at, l.revoked_at,
-              case when l.paused_until > fn_now() then l.paused_until end as paused_until,
-              d.proven_at
-            from devices d join companies c on c.company_id = d.company_id
-            left join camera_states s on s.device_id = d.device_id
-            left join camera_logins l on l.device_id = d.device_id
-            where d.is_active order by c.name, d.device_name
-            """
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        tx,
+        """
+        select d.mac, d.device_name as name, d.dialect, c.name as company, d.last_seen_at,
+          s.state, l.made_at, l.revoked_at,
+          case when l.paused_until > fn_now() then l.paused_until end as paused_until,
+          d.proven_at
+        from devices d join companies c on c.company_id = d.company_id
+        left join camera_states s on s.device_id = d.device_id
+        left join camera_logins l on l.device_id = d.device_id
+        where d.is_active order by c.name, d.device_name
+        """,
+    )
 
 
 def _new_secret() -> tuple[str, str]:

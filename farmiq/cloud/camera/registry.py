@@ -6,8 +6,6 @@ proven when the camera sends while that registration is in charge; the others ge
 
 from typing import Any
 
-from psycopg.rows import dict_row
-
 from farmiq.plumbing import db
 
 UNKNOWN_DAYS = 1
@@ -38,18 +36,17 @@ async def unknown_cameras(
 
     They belong to no company: only who runs the platform may see them.
     """
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(
-            f"""
-            select q.mac, count(*) as contents, sum(q.received_count)::bigint as messages,
-              min(q.first_received_at) as first_received_at,
-              max(q.last_received_at) as last_received_at,
-              (array_agg(q.topic order by q.last_received_at desc))[1] as topic
-            {_UNKNOWN} group by q.mac order by max(q.last_received_at) desc, q.mac limit %s
-            """.encode(),
-            (limit,),
-        )
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        connection,
+        f"""
+        select q.mac, count(*) as contents, sum(q.received_count)::bigint as messages,
+          min(q.first_received_at) as first_received_at,
+          max(q.last_received_at) as last_received_at,
+          (array_agg(q.topic order by q.last_received_at desc))[1] as topic
+        {_UNKNOWN} group by q.mac order by max(q.last_received_at) desc, q.mac limit %s
+        """,
+        (limit,),
+    )
 
 
 async def count_unknown(connection: db.Connection) -> int:

@@ -59,7 +59,9 @@ def failure(wake: dict[str, Any]) -> Call:
 
 @pytest.mark.req("FN-05", "DS-10", "XC-06")
 @pytest.mark.parametrize("captured_at", [EIGHT, None, "1970-01-01T00:00:00Z"])
-def test_one_wake_however_many_bring_it(farm: Farm, captured_at: str | None) -> None:
+def test_concurrent_metadata_of_one_wake_makes_one_wake(
+    farm: Farm, captured_at: str | None
+) -> None:
     device = farm.device(farm.site())
     answers = together(farm, [ingestion(device, captured_at)] * MANY)
     assert all(answer == answers[0] for answer in answers)

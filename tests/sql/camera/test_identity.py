@@ -74,7 +74,7 @@ def test_a_clock_that_cannot_be_right_is_told_and_its_time_kept(
         (None, True, True),
     ],
 )
-def test_where_belief_ends(
+def test_capture_time_at_the_limits_of_belief(
     farm: Farm, captured_at: str | None, waited: object, suspect: object
 ) -> None:
     query = "select fn_clock_suspect(%s, '2026-03-10T12:00:00Z', %s)"
@@ -262,7 +262,7 @@ def test_a_camera_that_stands_nowhere_is_refused_by_name(
     assert farm.counters(before["session_id"]) == (1, 0, 0)
 
 
-def test_the_gateway_tells_of_it_once_a_day(farm: Farm, device: UUID) -> None:
+def test_unassigned_camera_is_alerted_once_a_day(farm: Farm, device: UUID) -> None:
     def told(date: str) -> Any:
         return farm.call(
             "fn_raise_alert",

@@ -245,7 +245,7 @@ def test_a_camera_misses_nothing_where_it_does_not_stand(farm: Farm) -> None:
     )  # fmt: skip
 
 
-def test_it_misses_what_it_owed_until_it_was_moved(farm: Farm) -> None:
+def test_moved_camera_misses_the_wakes_before_its_move(farm: Farm) -> None:
     site = farm.site()
     camera = farm.device(site, HOURLY)
     farm.call("fn_midnight_session_opener_all")
@@ -266,7 +266,7 @@ def test_a_retired_camera_misses_nothing(farm: Farm) -> None:
     assert locked(farm, site)["alerts_created"] == 0
 
 
-def test_how_old_has_to_be_said(farm: Farm) -> None:
+def test_fail_pending_payloads_without_a_valid_age_is_rejected(farm: Farm) -> None:
     for nonsense in (None, "-1 second"):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="such as 5 minutes"):
             farm.call("fn_fail_pending_payloads", older_than=nonsense)

@@ -51,7 +51,7 @@ def test_the_window_that_a_wake_was_counted_for_is_not_told_again(
     assert local(farm, device) == expected
 
 
-def test_neither_is_it_when_an_older_image_is_acknowledged_after_it(farm: Farm) -> None:
+def test_counted_window_is_not_told_again_after_an_older_image(farm: Farm) -> None:
     at(farm, "08:57:00")
     device = camera(farm)
     farm.wake(device, "2026-03-10T08:57:00+07:00")
@@ -76,7 +76,7 @@ def test_a_wake_that_is_too_near_is_not_told(
     assert local(farm, camera(farm), min_seconds=min_seconds) == expected
 
 
-def test_it_is_never_in_the_past_and_follows_now(farm: Farm) -> None:
+def test_next_wake_is_after_now(farm: Farm) -> None:
     at(farm, "08:00:00")
     device = camera(farm)
     farm.wake(device, "2026-03-10T08:00:00+07:00")

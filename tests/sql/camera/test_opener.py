@@ -238,7 +238,7 @@ def test_hours_before_a_camera_was_put_there_are_not_expected(farm: Farm) -> Non
     assert days(farm, site) == {"2026-03-10": 11, "2026-03-11": 24}
 
 
-def test_so_it_is_on_a_first_day_that_is_opened_late(farm: Farm) -> None:
+def test_first_day_opened_late_expects_nothing_before_the_camera_came(farm: Farm) -> None:
     site = farm.site()
     camera = farm.device(site, "0 * * * *", put_now=True)
     farm.at("2026-03-11T12:00:00+07:00")
@@ -287,7 +287,7 @@ def test_a_day_before_one_camera_came_expects_what_the_other_owed(farm: Farm) ->
     assert days(farm, site) == {"2026-03-09": 0, "2026-03-11": 1, "2026-03-12": 12}
 
 
-def test_a_site_that_nobody_knows(farm: Farm) -> None:
+def test_opening_a_day_of_an_unknown_site_is_rejected(farm: Farm) -> None:
     for function in ("fn_midnight_session_opener", "fn_end_of_day_locker"):
         with pytest.raises(psycopg.errors.NoDataFound, match="there is no site"):
             farm.call(function, site_id=ids.new())

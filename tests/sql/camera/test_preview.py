@@ -38,7 +38,7 @@ def test_the_text_says_how_long_it_takes(farm: Farm, instant: str, left: str) ->
 
 
 @pytest.mark.req("DB2-02")
-def test_it_tells_all_and_writes_nothing(farm: Farm) -> None:
+def test_preview_describes_the_change_and_writes_nothing(farm: Farm) -> None:
     device = farm.device(farm.site(), "0 8,16 * * *")
     assert preview(farm, device) == {
         "device_id": str(device),
@@ -73,7 +73,7 @@ def test_a_day_that_is_open_keeps_what_it_expects(farm: Farm) -> None:
         ("2026-06-01T12:00:00+02:00", 12, 24, None),
     ],
 )
-def test_the_clock_changes(
+def test_preview_notes_a_clock_change(
     farm: Farm, instant: str, hours: int, tomorrow: int, note: str | None
 ) -> None:
     farm.at(instant)
@@ -83,7 +83,7 @@ def test_the_clock_changes(
     assert told.get("dst_note") == (expected if note else None)
 
 
-def test_half_an_hour(farm: Farm) -> None:
+def test_preview_notes_a_clock_change_of_half_an_hour(farm: Farm) -> None:
     farm.at("2026-04-05T00:00:00+11:00")
     told = preview(farm, farm.device(farm.site("Australia/Lord_Howe")))
     assert told["dst_note"] == (

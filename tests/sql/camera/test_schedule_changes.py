@@ -139,7 +139,7 @@ def test_nobody_reaches_another_companys_cameras(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize("cron", ["", " ", "@daily", "0 25 * * *", "* * * * * *", None])
-def test_a_schedule_that_is_none(farm: Farm, cron: str) -> None:
+def test_invalid_schedule_is_rejected(farm: Farm, cron: str) -> None:
     device = farm.device(farm.site())
     problem = farm.value("select fn_cron_problem(nullif(trim(%s), ''))", cron)
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
@@ -211,7 +211,7 @@ def test_a_change_at_midnight_itself(farm: Farm) -> None:
     assert next_wake(farm, device, "2026-03-10T17:00Z") == "2026-03-11T05:00Z"
 
 
-def test_no_next_wake(farm: Farm) -> None:
+def test_camera_without_schedule_or_retired_has_no_next_wake(farm: Farm) -> None:
     site = farm.site()
     for device in (farm.device(site, None), farm.device(site, is_active=False), ids.new()):
         assert farm.call("fn_device_next_wake", device_id=device) is None

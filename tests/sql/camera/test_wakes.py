@@ -453,7 +453,7 @@ def test_an_older_image_says_nothing_about_the_battery(farm: Farm, device: UUID)
         ),
     ],
 )
-def test_what_is_unknown_is_refused_by_a_state_of_its_own(
+def test_unknown_image_or_camera_is_rejected_with_its_own_sqlstate(
     farm: Farm, function: str, arguments: dict[str, Any], state: str
 ) -> None:
     with pytest.raises(psycopg.Error) as raised:
@@ -461,7 +461,7 @@ def test_what_is_unknown_is_refused_by_a_state_of_its_own(
     assert raised.value.sqlstate == state
 
 
-def test_a_name_has_an_end(farm: Farm, device: UUID) -> None:
+def test_image_name_that_is_too_long_is_rejected(farm: Farm, device: UUID) -> None:
     assert farm.wake(device, farm.now(), "é" * 255)["payload_id"]
     assert retry(farm, device, None, "é" * 255)["found"]
     refusal = pytest.raises(psycopg.errors.InvalidParameterValue, match="at most 255 characters")
@@ -473,7 +473,7 @@ def test_a_name_has_an_end(farm: Farm, device: UUID) -> None:
 
 @pytest.mark.req("DB2-20")
 @pytest.mark.parametrize("role", ["viewer", "operator", "technician", "admin"])
-def test_who_looks_only_asks_for_no_image(farm: Farm, role: str) -> None:
+def test_viewer_cannot_request_an_image_again(farm: Farm, role: str) -> None:
     wake = farm.wake(farm.device(farm.site()), EIGHT)
     ask = "select fn_request_resend(image_id => %s)"
     with people.person(farm, role) as somebody:

@@ -31,7 +31,7 @@ where (at at time zone %(timezone)s)::date = %(date)s
         ("America/Santiago", "2026-09-06"),
     ],
 )
-def test_where_no_window_is_taken_both_say_the_same(
+def test_window_functions_agree_while_no_window_is_taken(
     farm: Farm, timezone: str, date: str, cron: str
 ) -> None:
     noon = datetime.fromisoformat(f"{date}T12:00:00Z")

@@ -172,7 +172,7 @@ def test_a_zone_is_spelled_as_the_database_of_zones_spells_it(farm: Farm, right:
 
 
 @pytest.mark.parametrize("zone", ["Factory", "Asia/Nowhere", "cet"])
-def test_what_is_no_zone_of_a_place(farm: Farm, zone: str) -> None:
+def test_invalid_time_zone_is_rejected(farm: Farm, zone: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         farm.site(zone)
 

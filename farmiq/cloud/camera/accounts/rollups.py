@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.camera.accounts import store
 from farmiq.cloud.camera.accounts.kinds import FiguresFilter
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.plumbing import db
@@ -167,14 +166,14 @@ def _args(query: FiguresFilter, **more: Any) -> dict[str, Any]:
 
 async def page(connection: db.Connection, level: str, query: FiguresFilter) -> list[Row]:
     """One row more than the limit, if there is a next page."""
-    return await store.rows(connection, LEVELS[level].query, _args(query))
+    return await db.fetch_dicts(connection, LEVELS[level].query, _args(query))
 
 
 async def totals(connection: db.Connection, query: FiguresFilter) -> Row:
     """Totals of all matching rows, the same at every level."""
     cells = _OF_CAMERAS if "device" in query.filters else _OF_SITES
     statement = f"{cells} select {_FIGURES} from cells c"  # noqa: S608 - our own words
-    return (await store.rows(connection, statement, _args(query)))[0]
+    return (await db.fetch_dicts(connection, statement, _args(query)))[0]
 
 
 async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
@@ -183,7 +182,7 @@ async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
       select c.device_id, t.device_name, {_FIGURES}
       from cells c join devices t on t.device_id = c.device_id
       group by c.device_id, t.device_name order by t.device_name"""  # noqa: S608 - our own words
-    return await store.rows(connection, query, _args(FiguresFilter(), session=session_id))
+    return await db.fetch_dicts(connection, query, _args(FiguresFilter(), session=session_id))
 
 
 async def overage(connection: db.Connection, query: FiguresFilter) -> list[Row]:
@@ -198,4 +197,4 @@ async def overage(connection: db.Connection, query: FiguresFilter) -> list[Row]:
       where c.extra > 0 and (%(after_at)s::timestamptz is null or (d.session_date, k.id)
         < ((%(after_at)s::timestamptz at time zone 'UTC')::date, %(after_id)s::uuid))
       order by d.session_date desc, k.id desc limit %(limit)s"""  # noqa: S608 - our own words
-    return await store.rows(connection, statement, _args(query))
+    return await db.fetch_dicts(connection, statement, _args(query))

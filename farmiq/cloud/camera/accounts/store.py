@@ -7,18 +7,11 @@ from uuid import UUID
 
 import msgspec
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from farmiq.cloud.camera.accounts.kinds import CameraFilter, Kind
 from farmiq.plumbing import db, ids
 
 Row = dict[str, Any]
-
-
-async def rows(connection: db.Connection, query: str, args: Mapping[str, Any]) -> list[Row]:
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(query.encode(), args)
-        return await cursor.fetchall()
 
 
 async def page(
@@ -29,14 +22,14 @@ async def page(
 ) -> list[Row]:
     """One row more than the limit, if there is a next page."""
     filters = {**query.filters, **(more or {})}
-    cursor = {"after_at": query.after_at, "after_id": query.after_id}
+    place = {"after_at": query.after_at, "after_id": query.after_id, "limit": query.limit + 1}
     statement = kind.page(filters, onwards=query.after_at is not None)
-    return await rows(connection, statement, {**filters, **cursor, "limit": query.limit + 1})
+    return await db.fetch_dicts(connection, statement, {**filters, **place})
 
 
 async def find(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:
     """As the person: rows of other companies are not visible."""
-    matches = await rows(connection, kind.single(), {"id": key})
+    matches = await db.fetch_dicts(connection, kind.single(), {"id": key})
     return matches[0] if matches else None
 
 
@@ -47,11 +40,10 @@ async def company(connection: db.Connection) -> UUID:
 
 
 async def companies(connection: db.Connection) -> list[Row]:
-    return await rows(
+    return await db.fetch_dicts(
         connection,
         "select g.company_id, g.tenant_id, g.name, g.company_id = get_active_company_id() as "
         "active from get_selectable_companies() g",
-        {},
     )
 
 
@@ -168,7 +160,7 @@ async def cancel_change(connection: db.Connection, change_id: UUID) -> None:
 
 
 async def trend(connection: db.Connection, device_id: UUID, days: int) -> list[Row]:
-    return await rows(
+    return await db.fetch_dicts(
         connection,
         "select * from fn_device_trend(device_id => %(id)s, days => %(days)s)",
         {"id": device_id, "days": days},
@@ -176,7 +168,7 @@ async def trend(connection: db.Connection, device_id: UUID, days: int) -> list[R
 
 
 async def summary(connection: db.Connection, site_id: UUID, days: int) -> list[Row]:
-    return await rows(
+    return await db.fetch_dicts(
         connection,
         "select * from fn_site_daily_summary(site_id => %(id)s, days => %(days)s)",
         {"id": site_id, "days": days},
@@ -184,7 +176,7 @@ async def summary(connection: db.Connection, site_id: UUID, days: int) -> list[R
 
 
 async def comparison(connection: db.Connection, company_id: UUID, days: int) -> list[Row]:
-    return await rows(
+    return await db.fetch_dicts(
         connection,
         "select * from fn_program_comparison(company_id => %(id)s, days => %(days)s)",
         {"id": company_id, "days": days},

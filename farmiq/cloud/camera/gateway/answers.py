@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import prometheus_client
@@ -56,6 +56,8 @@ REJECTED_RETRY_S = 60.0
 # If `watch` did not run for so long, the process was frozen.
 FROZEN_S = 3.0
 CORRUPT = "CORRUPT"
+
+T = TypeVar("T", bound=tuple[Any, ...])
 
 ENDED = prometheus_client.Counter(
     "farmiq_camera_images_total", "Images of cameras, by how their transmission ended", ["outcome"]
@@ -215,41 +217,36 @@ class Answers:
         if not due and not greeted:
             return False
         try:
-            mark = await self._position.catch_up()
-            await self._greet(greeted, mark)
+            await self._greet(greeted)
             greeted = {}
         finally:
             # If it failed, they are answered in the next round.
             self._greeted = {**greeted, **self._greeted}
+        await self._isolating(self._answer, due)
+        return True
+
+    async def _isolating(self, do: Callable[[list[T]], Awaitable[None]], items: list[T]) -> None:
+        """Do all at once; if the database rejects that, each alone, and postpone what it rejects.
+
+        An image that the database rejects must not delay the others. The transfer of an item is its
+        first field.
+        """
+        if not items:
+            return
         try:
-            await self._answer(due, mark)
+            await do(items)
         except psycopg.Error as error:
             if isinstance(error, db.UNAVAILABLE):
                 raise
-            await self._answer_each(due, error)
-        return True
+            if len(items) > 1:
+                for item in items:
+                    await self._isolating(do, [item])
+                return
+            log.get(NAME).error("camera.step_refused", error=db.first_line(error))
+            await self._postpone(items[0][0], REJECTED_RETRY_S)
 
-    async def _answer_each(self, due: Sequence[tuple[UUID, UUID]], error: psycopg.Error) -> None:
-        """An image that the database rejects must not delay the others."""
-        if len(due) == 1:
-            await self._postpone_rejected(due[0][0], error)
-            return
-        for transfer in due:
-            try:
-                await self._answer([transfer], await self._position.catch_up())
-            except psycopg.Error as transfer_error:
-                if isinstance(transfer_error, db.UNAVAILABLE):
-                    raise
-                await self._postpone_rejected(transfer[0], transfer_error)
-
-    async def _postpone_rejected(self, transfer_id: UUID, error: psycopg.Error) -> None:
-        log.get(NAME).error("camera.step_refused", error=db.first_line(error))
-        async with db.transaction(self._pool) as tx:
-            await store.postpone(tx, [transfer_id], wait_s=REJECTED_RETRY_S)
-
-    async def _answer(self, due: Sequence[tuple[UUID, UUID]], mark: int) -> None:
-        if not due:
-            return
+    async def _answer(self, due: list[tuple[UUID, UUID]]) -> None:
+        mark = await self._position.catch_up()
         async with self._writing, db.transaction(self._pool) as tx:
             await store.lock(tx, [device_id for _, device_id in due])
             plan = _Plan(await store.now(tx))
@@ -264,7 +261,8 @@ class Answers:
             if plan.acks:
                 await store.count_acknowledgements(tx, [row.transfer_id for row in plan.acks])
         # After the commit, which may take long: a wake must not be in the past when it is sent.
-        next_wakes = await self._next_wakes([row.device_id for row in plan.acks])
+        acknowledged = [row.device_id for row in plan.acks]
+        next_wakes = await self._next_wakes(acknowledged) if acknowledged else {}
         # If the process was frozen in the commit, the decisions may be old.
         if self._position.holds(mark):
             self._send(plan, next_wakes)
@@ -351,10 +349,11 @@ class Answers:
             if cameras:
                 await commands.after_last_image(tx, cameras)
 
-    async def _greet(self, greeted: dict[UUID, str], mark: int) -> None:
+    async def _greet(self, greeted: dict[UUID, str]) -> None:
         """A camera that holds images and waits after HELLO announces the oldest (C-117)."""
         if not greeted:
             return
+        mark = await self._position.catch_up()
         async with db.transaction(self._pool) as tx:
             waiting = await store.silent_since_hello(tx, list(greeted))
         next_wakes = await self._next_wakes(waiting)
@@ -366,8 +365,6 @@ class Answers:
     async def _next_wakes(
         self, device_ids: Sequence[UUID]
     ) -> dict[UUID, tuple[datetime | None, str]]:
-        if not device_ids:
-            return {}
         async with db.autocommit(self._pool) as tx:
             return await waking.next_wakes(tx, device_ids, waking=self._waking)
 
@@ -389,7 +386,7 @@ class Answers:
             try:
                 image = await self._bucket.find(key) or b""
             except objects.UNAVAILABLE as error:
-                await self._postpone(row.transfer_id, error)
+                await self._wait(row.transfer_id, error)
                 return
             if chunks.is_part(image, pieces):
                 match_id = transfer_id
@@ -437,18 +434,17 @@ class Answers:
         results = await asyncio.gather(
             *(self._upload(row, pieces[row.transfer_id]) for row in rows), return_exceptions=True
         )
-        stored = []
+        stored: list[tuple[UUID, Row, bytes]] = []
         for row, result in zip(rows, results, strict=True):
             if isinstance(result, (NotStoredError, *objects.UNAVAILABLE)):
-                await self._postpone(row.transfer_id, result)
+                await self._wait(row.transfer_id, result)
             elif isinstance(result, BaseException):
                 raise result
             elif isinstance(result, list):
                 await self._reject_image(row.transfer_id, result)
             else:
-                stored.append((row, result))
-        if stored:
-            await self._complete(stored)
+                stored.append((row.transfer_id, row, result))
+        await self._isolating(self._complete, stored)
 
     async def _upload(self, row: Row, pieces: list[bytes]) -> bytes | list[str]:
         """Returns the digests of the chunks, or what is wrong with the image."""
@@ -461,38 +457,33 @@ class Answers:
             raise NotStoredError(f"image {row.image_id} is not in the bucket as it was put there")
         return chunks.digests(pieces)
 
-    async def _complete(self, stored: Sequence[tuple[Row, bytes]]) -> None:
-        try:
-            await self._commit_complete(stored)
-        except psycopg.Error as error:
-            if isinstance(error, db.UNAVAILABLE):
-                raise
-            if len(stored) == 1:
-                await self._postpone_rejected(stored[0][0].transfer_id, error)
-                return
-            for image in stored:
-                await self._complete([image])
-
-    async def _commit_complete(self, stored: Sequence[tuple[Row, bytes]]) -> None:
-        digests = {row.transfer_id: digest for row, digest in stored}
-        uploaded = {row.transfer_id: (row.image_id, row.transfer) for row, _ in stored}
+    async def _complete(self, stored: list[tuple[UUID, Row, bytes]]) -> None:
+        digests = {transfer_id: digest for transfer_id, _, digest in stored}
+        uploaded = {transfer_id: (row.image_id, row.transfer) for transfer_id, row, _ in stored}
         async with self._writing, db.transaction(self._pool) as tx:
-            rows = await store.transfers(tx, list(digests))
             # An image may have been announced differently meanwhile, and have other bytes.
-            rows = [r for r in rows if (r.image_id, r.transfer) == uploaded[r.transfer_id]]
+            rows = [
+                row
+                for row in await store.transfers(tx, list(digests))
+                if (row.image_id, row.transfer) == uploaded[row.transfer_id]
+            ]
             await store.complete(tx, [(r, object_key(r), digests[r.transfer_id]) for r in rows])
             await store.drop_chunks(tx, [row.transfer_id for row in rows])
             await commands.end_requests(tx, _image_ids(rows), state="done")
             crash.here("camera.before_complete_commit")
         crash.here("camera.after_complete_commit")
         ENDED.labels(outcome="complete").inc(len(rows))
-        for transfer_id in digests:
+        for transfer_id in uploaded:
             self._timing.chunk_gaps.pop(transfer_id, None)
 
-    async def _postpone(self, transfer_id: UUID, error: BaseException) -> None:
+    async def _wait(self, transfer_id: UUID, error: BaseException) -> None:
+        """The object store is unavailable."""
         log.get(NAME).warning("camera.step_waits", reason=db.first_line(error))
+        await self._postpone(transfer_id, RETRY_S)
+
+    async def _postpone(self, transfer_id: UUID, wait_s: float) -> None:
         async with db.transaction(self._pool) as tx:
-            await store.postpone(tx, [transfer_id], wait_s=RETRY_S)
+            await store.postpone(tx, [transfer_id], wait_s=wait_s)
 
     async def _reject_image(self, transfer_id: UUID, reasons: list[str]) -> None:
         """Request all chunks of a corrupt image again, or fail it.

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from psycopg.rows import class_row
-
 from farmiq.cloud.camera.command_queue import GATEWAY, MAX_QUEUED
 from farmiq.cloud.camera.gateway import dialects
 from farmiq.cloud.camera.gateway.store import Camera
@@ -275,39 +273,40 @@ async def next_to_send(tx: db.Connection, *, awake_s: float) -> Command | None:
     An image is requested while no other one is being received; an open image of an earlier wake
     counts only when something of it arrives in this wake.
     """
-    async with tx.cursor(row_factory=class_row(Command)) as cursor:
-        await cursor.execute(
-            """
-            select c.command_id, c.name, c.image_name, c.wake_at, d.dialect,
-              coalesce(s.spelling, d.mac) as spelling, coalesce(p.timezone, 'UTC') as timezone
-            from camera_commands c
-            join devices d on d.device_id = c.device_id
-            join camera_states s on s.device_id = c.device_id
-            left join sites p on p.site_id = d.site_id
-            where c.state = 'queued' and d.is_active
-              and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
-              and (c.wake_at is null or c.wake_at > (select fn_now()))
-              and (c.name <> 'capture_image' or c.created_by <> %(gateway)s or (
-                (s.captures_unasked is false
-                  or s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second')
-                and not exists (
-                  select from camera_transfers t
-                  where t.device_id = c.device_id and t.state = 'receiving'
-                    and t.heard_at >= s.hello_at)))
-              and (c.name <> 'send_image' or (
-                not exists (
-                  select from camera_commands o
-                  where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent')
-                and not exists (
-                  select from camera_transfers t
-                  where t.device_id = c.device_id and t.due_at is not null
-                    and t.state in ('receiving', 'complete')
-                    and (s.hello_at is null or t.heard_at >= s.hello_at))))
-            order by c.created_at, c.command_id limit 1
-            """,
-            {"awake_s": awake_s, "gateway": GATEWAY, "quiet_s": CAPTURE_QUIET_S},
-        )
-        return await cursor.fetchone()
+    rows = await db.fetch_as(
+        tx,
+        Command,
+        """
+        select c.command_id, c.name, c.image_name, c.wake_at, d.dialect,
+          coalesce(s.spelling, d.mac) as spelling, coalesce(p.timezone, 'UTC') as timezone
+        from camera_commands c
+        join devices d on d.device_id = c.device_id
+        join camera_states s on s.device_id = c.device_id
+        left join sites p on p.site_id = d.site_id
+        where c.state = 'queued' and d.is_active
+          and s.heard_at > (select fn_now()) - %(awake_s)s * interval '1 second'
+          and (c.wake_at is null or c.wake_at > (select fn_now()))
+          and (c.name <> 'capture_image' or c.created_by <> %(gateway)s or (
+            (s.captures_unasked is false
+              or s.heard_at < (select fn_now()) - %(quiet_s)s * interval '1 second')
+            and not exists (
+              select from camera_transfers t
+              where t.device_id = c.device_id and t.state = 'receiving'
+                and t.heard_at >= s.hello_at)))
+          and (c.name <> 'send_image' or (
+            not exists (
+              select from camera_commands o
+              where o.device_id = c.device_id and o.name = 'send_image' and o.state = 'sent')
+            and not exists (
+              select from camera_transfers t
+              where t.device_id = c.device_id and t.due_at is not null
+                and t.state in ('receiving', 'complete')
+                and (s.hello_at is null or t.heard_at >= s.hello_at))))
+        order by c.created_at, c.command_id limit 1
+        """,
+        {"awake_s": awake_s, "gateway": GATEWAY, "quiet_s": CAPTURE_QUIET_S},
+    )
+    return rows[0] if rows else None
 
 
 async def mark_sent(tx: db.Connection, command_id: UUID, *, unanswerable: bool) -> None:

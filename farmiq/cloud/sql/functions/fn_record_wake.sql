@@ -18,10 +18,12 @@ declare
   timeless boolean := fn_record_wake.captured_at >= fn_record_wake.at
     and fn_record_wake.captured_at < fn_record_wake.at + interval '1 second';
 begin
-  update public.site_device_sessions s set status = 'in_progress'
-  where s.session_id = fn_record_wake.session_id and s.status = 'pending';
-  select s.company_id, s.program_id, s.site_id, s.session_date into day
+  select s.company_id, s.program_id, s.site_id, s.session_date, s.status into day
   from public.site_device_sessions s where s.session_id = fn_record_wake.session_id;
+  if day.status = 'pending' then
+    update public.site_device_sessions s set status = 'in_progress'
+    where s.session_id = fn_record_wake.session_id;
+  end if;
   select w.wake_window_index, w.overage_reason into found_window
   from public.fn_wake_window(
     fn_record_wake.session_id, fn_record_wake.device_id, fn_record_wake.at) w;

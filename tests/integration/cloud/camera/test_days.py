@@ -167,7 +167,7 @@ async def test_the_bytes_of_an_image_are_for_its_company_and_come_once(accounts:
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_an_alert_is_dealt_with_once(accounts: Accounts) -> None:
+async def test_alert_is_resolved_once(accounts: Accounts) -> None:
     made = filled(accounts)
     (alert,) = (await accounts.got("alerts", open="true", device=made["one"]))["alerts"]
     path = f"alerts/{alert['alert_id']}/resolve"
@@ -180,7 +180,7 @@ async def test_an_alert_is_dealt_with_once(accounts: Accounts) -> None:
 
 
 @pytest.mark.req("DB2-08")
-async def test_another_companys_days_are_not_there(accounts: Accounts) -> None:
+async def test_days_of_another_company_are_not_found(accounts: Accounts) -> None:
     made = filled(accounts)
     for path in (
         f"sessions/{made['session']}", f"wakes/{made['failed']}", f"images/{made['failed']}",
@@ -193,6 +193,6 @@ async def test_another_companys_days_are_not_there(accounts: Accounts) -> None:
         assert (await accounts.got(kind, who="other"))[kind] == []
 
 
-async def test_what_is_no_id_is_not_there(accounts: Accounts) -> None:
+async def test_invalid_id_is_not_found(accounts: Accounts) -> None:
     for path in ("sessions/x", "wakes/-", "images/%00", "rollups/farm", "sites/x/summary"):
         assert (await accounts.get(path)).status_code == 404, path

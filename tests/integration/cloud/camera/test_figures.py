@@ -158,7 +158,7 @@ async def test_trend_summary_and_comparison_of_the_last_days(accounts: Accounts)
     assert [row["day"] for row in bare["rows"]] == [str(today)], "30 days if none are given"
 
 
-async def test_a_span_is_not_without_end(accounts: Accounts) -> None:
+async def test_span_that_is_too_long_is_rejected(accounts: Accounts) -> None:
     long = await accounts.get("rollups/company", from_="2024-01-01", to="2026-01-01")
     assert long.status_code == 400
     assert (await accounts.got("rollups/company", from_="2024-01-01"))["to"] == "2024-12-31"

@@ -56,7 +56,7 @@ async def test_a_company_gets_a_program_a_site_and_a_camera(accounts: Accounts) 
     assert (await accounts.got("programs", type="control"))["programs"] == []
 
 
-async def test_what_is_not_said_stays_and_null_takes_away(accounts: Accounts) -> None:
+async def test_patch_keeps_absent_fields_and_clears_null_ones(accounts: Accounts) -> None:
     program, site, camera = await made(accounts)
     renamed = await accounts.done("PATCH", f"programs/{program}", {"is_active": False})
     assert (renamed["program_name"], renamed["is_active"]) == ("Trial", False)

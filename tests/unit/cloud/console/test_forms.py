@@ -8,7 +8,7 @@ def test_the_first_value_of_each_field_counts() -> None:
     assert forms.parse(b"a=1&b=%C3%A9+x&a=2&c=") == {"a": "1", "b": "é x", "c": ""}
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_form_that_is_not_utf8_is_read_with_replacements() -> None:
     assert forms.parse(b"a=%ff\xff") == {"a": "��"}
 
 
@@ -29,6 +29,6 @@ def test_a_form_needs_the_token_of_its_browser(
     assert forms.came_from_us({"csrf": sent}, token) is expected
 
 
-def test_no_token_is_no_token() -> None:
+def test_form_without_a_csrf_token_is_rejected() -> None:
     assert not forms.came_from_us({}, None)
     assert not forms.came_from_us({}, "t")

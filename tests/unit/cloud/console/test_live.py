@@ -39,7 +39,7 @@ async def test_many_changes_are_one_message() -> None:
     assert [await anext(stream) for _ in range(2)] == [live.CHANGED, live.BEAT]
 
 
-async def test_a_hub_that_hears_nothing_says_so_until_it_does() -> None:
+async def test_stream_is_deaf_until_the_hub_listens_again() -> None:
     hub = live.Hub(listening=True)
     stream = opened(hub)
     await anext(stream)

@@ -20,5 +20,5 @@ def test_a_page_of_ours_is_shown_after_signing_in(address: str) -> None:
         "/" + "x" * 2000,
     ],
 )  # fmt: skip
-def test_an_address_that_may_lead_elsewhere_becomes_the_first_page(address: str | None) -> None:
+def test_address_of_another_site_becomes_the_first_page(address: str | None) -> None:
     assert look.own_address(address) == "/"

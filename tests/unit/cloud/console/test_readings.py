@@ -106,7 +106,9 @@ def test_late_is_older_than_two_intervals(age_s: float, expected: State) -> None
         (24, 4, 3, 1, "3 of 24 sensors are late; 1 has a clock that runs ahead"),
     ],
 )
-def test_the_sentence(sensors: int, barns: int, late: int, ahead: int, expected: str) -> None:
+def test_sentence_counts_late_and_ahead_sensors(
+    sensors: int, barns: int, late: int, ahead: int, expected: str
+) -> None:
     said = readings.sentence(sensors=sensors, barns=barns, late=late, ahead=ahead)
     assert said == expected
 
@@ -183,14 +185,14 @@ def test_a_reading_that_waited_says_when_it_arrived() -> None:
     assert prompt.arrived == ""
 
 
-def test_keys_are_safe_and_their_own() -> None:
+def test_keys_are_valid_html_ids_and_unique() -> None:
     found = view(reading("a", "b c"), reading("a b", "c"), reading('"><script>', "x"))
     keys = {row.key for row in found.rows}
     assert len(keys) == 3
     assert all(key.removeprefix("s-").isalnum() for key in keys)
 
 
-def test_the_twin_is_json_whatever_the_value() -> None:
+def test_json_of_readings_is_valid_for_any_value() -> None:
     twin = readings.as_json(view(reading("d1", value=float("nan")), reading("d2")))
     first, second = json.loads(json.dumps(twin, allow_nan=False))["readings"]
     assert first["metric_value"] is None

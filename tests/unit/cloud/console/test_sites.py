@@ -139,7 +139,9 @@ def view(*wakes: Wake, **changes: Any) -> site_day.View:
         (wake(0.9), camera(pending_count=0), State.OVERDUE),
     ],
 )
-def test_late_is_not_missing(found: Wake, of: Camera | None, expected: State) -> None:
+def test_overdue_wake_is_lost_only_if_the_camera_holds_no_image(
+    found: Wake, of: Camera | None, expected: State
+) -> None:
     assert strips.state(found, of, now=NOW) is expected
 
 
@@ -175,7 +177,7 @@ def test_folding_hides_no_problem(states: list[State]) -> None:
     assert ({cell.state for cell in folded} & bad != set()) == (set(states) & bad != set())
 
 
-def test_a_day_that_goes_on_is_not_judged() -> None:
+def test_day_in_progress_has_no_band() -> None:
     assert sites.band(day(completed=0)) == "going"
     # Not even if all is here: extra wakes count too, and others may still be missed.
     assert sites.band(day(completed=6)) == "going"
@@ -210,7 +212,7 @@ def test_a_percentage_says_that_extra_wakes_are_in_it() -> None:
     assert not view(wake(3, "complete"), day=day(expected=1, completed=1)).with_extra
 
 
-def test_a_camera_owes_only_where_it_stands() -> None:
+def test_wake_expected_while_the_camera_was_elsewhere_is_not_required() -> None:
     """Moved at noon; and put there at nine, on a day that expects it from midnight on."""
     noon, nine = NOW - timedelta(hours=2), NOW - timedelta(hours=5)
     stays = [
@@ -267,7 +269,7 @@ def test_sites_that_need_somebody_come_first() -> None:
         (0.1, "The only site is on track", None),
     ],
 )
-def test_more_wakes_than_fit_are_told_unless_they_are_still_due(
+def test_too_many_wakes_are_reported_unless_they_are_due_later(
     monkeypatch: pytest.MonkeyPatch, last_h: float, sentence: str, until: datetime | None
 ) -> None:
     monkeypatch.setattr(strips, "MAX_WAKES", 2)
@@ -314,7 +316,7 @@ def test_a_failed_extra_is_not_hidden() -> None:
         ({"is_active": False}, "retired"),
     ],
 )
-def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], contact: str) -> None:
+def test_values_of_a_silent_camera_are_marked_old(changes: dict[str, Any], contact: str) -> None:
     (card,) = view(wake(3), cameras=[camera(**changes)]).cameras
     assert card.contact == contact
     assert card.is_old == (contact != "in-touch")
@@ -331,7 +333,7 @@ def test_what_a_silent_camera_last_said_is_old(changes: dict[str, Any], contact:
         ({}, "extra: this day expects nothing of the camera"),
     ],
 )
-def test_why_a_day_expects_nothing_of_a_camera(changes: dict[str, Any], said: str) -> None:
+def test_extra_wake_says_why_the_day_did_not_expect_it(changes: dict[str, Any], said: str) -> None:
     extra = wake(1, "complete", expected_at=None, overage_reason="no_schedule")
     (row,) = view(extra, cameras=[camera(**changes)]).cameras[0].rows
     assert row.notes == (said,)
@@ -353,7 +355,7 @@ def test_why_a_day_expects_nothing_of_a_camera(changes: dict[str, Any], said: st
         ({"last_seen_at": None}, "the camera was never seen"),
     ],
 )
-def test_where_an_overdue_image_may_be(changes: dict[str, Any], said: str) -> None:
+def test_overdue_wake_says_where_its_image_may_be(changes: dict[str, Any], said: str) -> None:
     """Of wakes every five minutes one may be due since a moment ago; the next is yet to come."""
     (card,) = view(wake(0.7), wake(0.1), wake(-0.25), cameras=[camera(**changes)]).cameras
     (row,) = card.rows
@@ -437,14 +439,14 @@ def test_who_may_do_what() -> None:
     assert site_day.may(None, is_super_admin=True) == May(resend=True, schedule=True)
 
 
-def test_a_page_turns_when_the_next_wake_falls_overdue() -> None:
+def test_page_refreshes_when_the_next_wake_becomes_overdue() -> None:
     found = view(wake(0.16))
     assert found.refresh_at == NOW - timedelta(hours=0.16) + strips.GRACE
     assert view(wake(3, "complete")).refresh_at == NOW + sites.AGES
     assert view(day=None).refresh_at == NOW + sites.OPENING
 
 
-def test_a_preview_says_what_comes_and_what_goes() -> None:
+def test_preview_lists_added_and_removed_wakes() -> None:
     first = datetime(2025, 1, 15, 17, tzinfo=UTC)
     found = schedules.preview(
         {
@@ -466,7 +468,7 @@ def test_a_preview_says_what_comes_and_what_goes() -> None:
     assert (found.added, found.removed, found.dst_note) == ("08:00", "00:00", "")
 
 
-def test_names_from_elsewhere_are_only_text() -> None:
+def test_names_of_cameras_are_escaped() -> None:
     odd = camera(device_name="<script>alert(1)</script>")
     shown = look.part("site_detail.html", "parts", view(wake(3, "failed"), cameras=[odd]), "x")
     assert "<script>" not in shown

@@ -20,7 +20,7 @@ def draw(*pairs: tuple[float, float], now_s: float | None = None) -> sparkline.D
     return sparkline.draw(points(*pairs), interval_s=10, now=now)
 
 
-def test_nothing_to_draw() -> None:
+def test_sparkline_without_readings_is_empty() -> None:
     assert sparkline.draw([], interval_s=10, now=START) == sparkline.NOTHING
 
 
@@ -53,7 +53,7 @@ def test_silence_up_to_now_leaves_room_but_not_all_of_it(silent_s: float, end_x:
     assert drawing.end[0] == end_x
 
 
-def test_what_is_no_number_is_left_out() -> None:
+def test_sparkline_leaves_out_values_that_are_not_finite() -> None:
     assert draw((0, 1), (10, float("nan")), (20, 2)).count == 2
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_number_is_left_out() -> None:
         max_size=40,
     )
 )
-def test_whatever_comes_the_line_stays_inside(pairs: list[tuple[float, float]]) -> None:
+def test_sparkline_stays_inside_its_box(pairs: list[tuple[float, float]]) -> None:
     drawing = draw(*sorted(pairs, key=lambda pair: pair[0]))
     assert re.fullmatch(r"[MLh0-9. ]*", drawing.path)
     for number in re.findall(r"[0-9.]+", drawing.path):

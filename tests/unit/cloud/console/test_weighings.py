@@ -134,7 +134,7 @@ def test_a_weight_on_the_edge_of_a_bar_is_in_the_bar_that_begins_there() -> None
 @pytest.mark.parametrize(
     ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-15", 24)]
 )
-def test_a_day_is_as_long_as_it_is_there(day: str, hours: int) -> None:
+def test_day_bounds_follow_the_zone_and_its_clock_changes(day: str, hours: int) -> None:
     begin, end = weighings.bounds(date.fromisoformat(day), ZoneInfo("Europe/Berlin"))
     assert end - begin == timedelta(hours=hours)
 
@@ -154,7 +154,7 @@ def test_steps_go_through_images_and_then_to_the_next_weighing() -> None:
     assert at(99) == at(2)
 
 
-def test_what_devices_say_is_text_and_never_markup() -> None:
+def test_names_of_devices_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
     found = weighing(state="cancelled", cancel_reason=evil, batch_id=evil, device_id=evil)
     detail = weighings.detail(
@@ -184,13 +184,13 @@ def test_an_address_keeps_what_was_chosen() -> None:
 
 
 @pytest.mark.parametrize("given", [("day", "x"), ("page", "0"), ("state", "lost"), ("who", "me")])
-def test_an_address_that_is_wrong_names_what_is(given: tuple[str, str]) -> None:
+def test_invalid_address_names_the_wrong_parameter(given: tuple[str, str]) -> None:
     with pytest.raises(ValidationError) as wrong:
         DayFilter.model_validate(dict([given]))
     assert problems(wrong.value)[0][0] == given[0]
 
 
 @pytest.mark.parametrize("odd", [1e308, 1.7e308, 5e-324, float("nan"), float("inf"), -1.0])
-def test_a_weight_that_no_animal_has_does_not_spoil_the_day(odd: float) -> None:
+def test_impossible_weights_are_left_out_of_the_spread(odd: float) -> None:
     assert weighings.spread([odd]) is None
     assert weighings.spread([odd, 70.0, odd, 72.0]) == weighings.spread([70.0, 72.0])
