@@ -21,7 +21,7 @@ from uuid import UUID
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
-from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.gateway.chunks import Timing, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.wire import (
     Announcement,
@@ -31,7 +31,7 @@ from farmiq.cloud.camera.gateway.wire import (
     RawMessage,
     RejectedMessageError,
 )
-from farmiq.plumbing import cursor, db
+from farmiq.plumbing import cursor, db, ids
 from farmiq.plumbing.cursor import CursorMovedError, Lane
 from farmiq.plumbing.stream import Position
 
@@ -277,8 +277,7 @@ async def _write(
     await commands.note_own_images(tx, own_images)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(NamedTuple):
     """A chunk that was received before, perhaps with other bytes."""
 
     handler: "CameraHandler"
@@ -311,25 +310,19 @@ class Batch:
         self.statements = []
 
 
-class Parsed(NamedTuple):
-    """A message; `content` is the error if it could not be parsed."""
-
-    topic: CameraTopic
-    message: RawMessage
-    content: wire.Message | RejectedMessageError
-
-
-def _parse(camera: Camera, topic: CameraTopic, message: RawMessage) -> Parsed:
-    content: wire.Message | RejectedMessageError
+def _parse(
+    camera: Camera, topic: CameraTopic, message: RawMessage
+) -> wire.Message | RejectedMessageError:
+    """The error if it cannot be parsed."""
     try:
         dialect = dialects.dialect_of(topic)
         content = dialects.parse(dialect, topic, message.raw)
     except RejectedMessageError as error:
-        content, dialect = error, camera.dialect
+        return error
     if dialect != camera.dialect:
         registered = f"camera {camera.mac} is registered with the dialect {camera.dialect}"
-        content = RejectedMessageError([f"{registered}: it speaks {dialect}"], kind="dialect")
-    return Parsed(topic, message, content)
+        return RejectedMessageError([f"{registered}: it speaks {dialect}"], kind="dialect")
+    return content
 
 
 class CameraHandler:
@@ -344,7 +337,7 @@ class CameraHandler:
     ) -> None:
         self.batch, self.camera, self.now = batch, camera, batch.now
         self.is_redriven = batch.received_at is not None
-        self.messages = [_parse(camera, topic, message) for topic, message in sent]
+        self.messages = [(*one, _parse(camera, *one)) for one in sent]
         self.rows: list[Row] = []
         self.has_requests = self.took_own_image = self.current_changed = False
         self.current = camera.spoke_of if self.is_redriven else camera.speaks_of
@@ -357,14 +350,13 @@ class CameraHandler:
     def hello(self) -> Hello | None:
         """What all HELLOs of the batch say together."""
         said: Hello | None = None
-        for parsed in self.messages:
-            if isinstance(parsed.content, Hello):
-                said = parsed.content if said is None else said.then(parsed.content)
+        for _, _, content in self.messages:
+            if isinstance(content, Hello):
+                said = content if said is None else said.then(content)
         return said
 
     def run(self) -> Generator[Question, Any, None]:
-        for parsed in self.messages:
-            topic, message, content = parsed
+        for topic, message, content in self.messages:
             self.greeted_as = None
             try:
                 match content:
@@ -534,7 +526,10 @@ class CameraHandler:
             if known.transfer.state == "failed":
                 self._make_room()
             return known
-        orphan = next(iter(self._unannounced(name)), None)
+        orphans = [
+            row for row in self._open() if row.image_name == name and not row.transfer.is_announced
+        ]
+        orphan = next(iter(orphans + self._nameless()), None)
         if orphan is not None:
             orphan_name = orphan.image_name or None
             if (orphan_name or are_of_next) and not self._stored(orphan_name):
@@ -551,15 +546,19 @@ class CameraHandler:
         return row
 
     def _add_row(self, topic: CameraTopic, name: str) -> Row:
-        row = store.new_row(self.camera, name=name, spelling=topic.spelling, at=self.now)
+        row = Row(
+            transfer_id=ids.new(),
+            company_id=self.camera.company_id,
+            device_id=self.camera.device_id,
+            image_name=name,
+            dialect=self.camera.dialect,
+            spelling=topic.spelling,
+            transfer=Transfer(heard_at=self.now),
+            is_new=True,
+            is_changed=True,
+        )
         self.rows.append(row)
         return row
-
-    def _unannounced(self, name: str) -> list[Row]:
-        """Transfers without an announcement, of this name or of none."""
-        return [
-            row for row in self._open() if row.image_name == name and not row.transfer.is_announced
-        ] + self._nameless()
 
     def _are_of_next(self) -> bool:
         """Whether chunks without a name are certainly of the image that is announced next.

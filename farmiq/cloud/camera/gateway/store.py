@@ -640,21 +640,6 @@ async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:
     ]
 
 
-def new_row(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
-    """A transfer that is not in the table yet."""
-    return Row(
-        transfer_id=ids.new(),
-        company_id=camera.company_id,
-        device_id=camera.device_id,
-        image_name=name,
-        dialect=camera.dialect,
-        spelling=spelling,
-        transfer=Transfer(heard_at=at),
-        is_new=True,
-        is_changed=True,
-    )
-
-
 # --- quarantine
 
 
