@@ -3,7 +3,7 @@
 messages of the log --> [CameraHandler, one per camera] --> rows, statements --> tables, quarantine
 
 A CameraHandler is pure: it reads its camera's messages and changes its rows in memory. Where the
-database decides (a HELLO, an announcement) it yields a question; the handlers of all cameras run
+database decides (a HELLO, an announcement) it yields a query; the handlers of all cameras run
 side by side, so one statement answers all of them. The number of statements grows with the
 announcements of one camera, not with messages or cameras.
 
@@ -21,7 +21,7 @@ from uuid import UUID
 
 from farmiq import crash
 from farmiq.cloud.camera.gateway import chunks, commands, dialects, store, wire
-from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.gateway.chunks import Timing, Transfer
 from farmiq.cloud.camera.gateway.store import Camera, RejectedMessage, Row, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.wire import (
     Announcement,
@@ -31,7 +31,7 @@ from farmiq.cloud.camera.gateway.wire import (
     RawMessage,
     RejectedMessageError,
 )
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids
 from farmiq.plumbing.messaging import cursor
 from farmiq.plumbing.messaging.cursor import CursorMovedError, Lane
 from farmiq.plumbing.messaging.stream import Position
@@ -49,7 +49,7 @@ _NO_TRANSFER = (
     "a chunk without a name: nobody can tell whose it is if its announcement is not tried first"
 )
 # A HELLO is answered by whether the camera has a send_image, a WakeRequest by a Wake.
-Question = Hello | WakeRequest
+Query = Hello | WakeRequest
 Statement = Callable[[db.Connection], Awaitable[object]]
 
 
@@ -178,7 +178,7 @@ async def apply(
         tuple(rejected),
         tuple(batch.noted),
         tuple(batch.failed),
-        tuple((key, one.greeted_as) for key, one in handlers.items() if one.greeted_as),
+        tuple((key, h.greeted_as) for key, h in handlers.items() if h.greeted_as),
     )
 
 
@@ -206,35 +206,35 @@ async def _by_camera(
 
 
 async def _run(tx: db.Connection, batch: "Batch", handlers: Sequence["CameraHandler"]) -> None:
-    """Run all handlers side by side, each up to its next question; ask them together."""
+    """Run all handlers side by side, each up to its next query; one statement answers all."""
     runs = {handler: handler.run() for handler in handlers}
     answers: Mapping[CameraHandler, Any] = dict.fromkeys(handlers)
     while answers:
-        questions: dict[CameraHandler, Question] = {}
+        queries: dict[CameraHandler, Query] = {}
         for handler, answer in answers.items():
             with suppress(StopIteration):
-                questions[handler] = runs[handler].send(answer)
+                queries[handler] = runs[handler].send(answer)
         await batch.execute(tx)
-        answers = {**await _greet(tx, questions), **await _record(tx, questions)}
+        answers = {**await _greet(tx, queries), **await _record(tx, queries)}
 
 
 async def _greet(
-    tx: db.Connection, questions: Mapping["CameraHandler", Question]
+    tx: db.Connection, queries: Mapping["CameraHandler", Query]
 ) -> dict["CameraHandler", bool]:
     """Queue commands after HELLO; whether each camera has a send_image now."""
-    hellos = {h.camera: hello for h, hello in questions.items() if isinstance(hello, Hello)}
+    hellos = {h.camera: hello for h, hello in queries.items() if isinstance(hello, Hello)}
     if not hellos:
         return {}
     await commands.after_hellos(tx, [item for item in hellos.items() if item[0].has_site])
     requested = await commands.cameras_with_requests(tx, [camera.device_id for camera in hellos])
-    return {h: h.camera.device_id in requested for h in questions if h.camera in hellos}
+    return {h: h.camera.device_id in requested for h in queries if h.camera in hellos}
 
 
 async def _record(
-    tx: db.Connection, questions: Mapping["CameraHandler", Question]
+    tx: db.Connection, queries: Mapping["CameraHandler", Query]
 ) -> dict["CameraHandler", Wake]:
     """Record wakes; a handler also gets the transfer of its image that was not loaded yet."""
-    requests = {h: asked for h, asked in questions.items() if isinstance(asked, WakeRequest)}
+    requests = {h: query for h, query in queries.items() if isinstance(query, WakeRequest)}
     if not requests:
         return {}
     recorded = await store.record_wakes(tx, list(requests.values()))
@@ -252,15 +252,19 @@ async def _record(
 
 async def _reject_conflicts(tx: db.Connection, batch: "Batch") -> None:
     """Reject chunks that were received before with other bytes."""
-    stored = [one for one in batch.repeated if one.chunk.number not in one.row.new_chunks]
+    stored = [
+        repeat for repeat in batch.repeated if repeat.chunk.number not in repeat.row.new_chunks
+    ]
     differing = await store.differing(
-        tx, [(one.row.transfer_id, one.chunk.number, one.chunk.data) for one in stored]
+        tx, [(repeat.row.transfer_id, repeat.chunk.number, repeat.chunk.data) for repeat in stored]
     )
-    known = {id(stored[index]) for index in differing}
-    for repeat in batch.repeated:
-        new = repeat.row.new_chunks.get(repeat.chunk.number, repeat.chunk.data)
-        if id(repeat) in known or new != repeat.chunk.data:
-            repeat.handler.on_conflict(repeat)
+    conflicts = [stored[index] for index in differing] + [
+        repeat
+        for repeat in batch.repeated
+        if repeat.row.new_chunks.get(repeat.chunk.number, repeat.chunk.data) != repeat.chunk.data
+    ]
+    for conflict in conflicts:
+        conflict.handler.on_conflict(conflict)
     await batch.execute(tx)
 
 
@@ -278,8 +282,7 @@ async def _write(
     await commands.note_own_images(tx, own_images)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(NamedTuple):
     """A chunk that was received before, perhaps with other bytes."""
 
     handler: "CameraHandler"
@@ -293,7 +296,7 @@ class Repeated:
 class Batch:
     """What the cameras of one transaction share; see apply() for the first four.
 
-    `statements` are due before the next question, and before rows are written.
+    `statements` are due before the next query, and before rows are written.
     """
 
     timing: Timing
@@ -312,25 +315,19 @@ class Batch:
         self.statements = []
 
 
-class Parsed(NamedTuple):
-    """A message; `content` is the error if it could not be parsed."""
-
-    topic: CameraTopic
-    message: RawMessage
-    content: wire.Message | RejectedMessageError
-
-
-def _parse(camera: Camera, topic: CameraTopic, message: RawMessage) -> Parsed:
-    content: wire.Message | RejectedMessageError
+def _parse(
+    camera: Camera, topic: CameraTopic, message: RawMessage
+) -> wire.Message | RejectedMessageError:
+    """The error if it cannot be parsed."""
     try:
         dialect = dialects.dialect_of(topic)
         content = dialects.parse(dialect, topic, message.raw)
     except RejectedMessageError as error:
-        content, dialect = error, camera.dialect
+        return error
     if dialect != camera.dialect:
         registered = f"camera {camera.mac} is registered with the dialect {camera.dialect}"
-        content = RejectedMessageError([f"{registered}: it speaks {dialect}"], kind="dialect")
-    return Parsed(topic, message, content)
+        return RejectedMessageError([f"{registered}: it speaks {dialect}"], kind="dialect")
+    return content
 
 
 class CameraHandler:
@@ -345,7 +342,7 @@ class CameraHandler:
     ) -> None:
         self.batch, self.camera, self.now = batch, camera, batch.now
         self.is_redriven = batch.received_at is not None
-        self.messages = [_parse(camera, topic, message) for topic, message in sent]
+        self.messages = [(topic, raw, _parse(camera, topic, raw)) for topic, raw in sent]
         self.rows: list[Row] = []
         self.has_requests = self.took_own_image = self.current_changed = False
         self.current = camera.spoke_of if self.is_redriven else camera.speaks_of
@@ -357,15 +354,14 @@ class CameraHandler:
     @property
     def hello(self) -> Hello | None:
         """What all HELLOs of the batch say together."""
-        said: Hello | None = None
-        for parsed in self.messages:
-            if isinstance(parsed.content, Hello):
-                said = parsed.content if said is None else said.then(parsed.content)
-        return said
+        merged: Hello | None = None
+        for _, _, content in self.messages:
+            if isinstance(content, Hello):
+                merged = content if merged is None else merged.then(content)
+        return merged
 
-    def run(self) -> Generator[Question, Any, None]:
-        for parsed in self.messages:
-            topic, message, content = parsed
+    def run(self) -> Generator[Query, Any, None]:
+        for topic, message, content in self.messages:
             self.greeted_as = None
             try:
                 match content:
@@ -396,7 +392,7 @@ class CameraHandler:
         if self.current != transfer_id:
             self.current, self.current_changed = transfer_id, True
 
-    def _on_hello(self, topic: CameraTopic, hello: Hello) -> Generator[Question, bool, None]:
+    def _on_hello(self, topic: CameraTopic, hello: Hello) -> Generator[Query, bool, None]:
         self._set_current(None)
         if self.is_redriven:
             return
@@ -435,7 +431,7 @@ class CameraHandler:
 
     def _on_announcement(
         self, topic: CameraTopic, announcement: Announcement
-    ) -> Generator[Question, Wake, None]:
+    ) -> Generator[Query, Wake, None]:
         if repeat := self._stored_in_other_chunks(announcement):
             repeat.transfer = chunks.after_announcement(repeat.transfer, announcement, now=self.now)
             self._set_current(repeat.transfer_id)
@@ -473,7 +469,7 @@ class CameraHandler:
         if announcement.error is not None:
             self._fail(row, CAMERA_ERROR, f"the camera says error {announcement.error}")
 
-    def _record(self, announcement: Announcement) -> Generator[Question, Wake, Wake]:
+    def _record(self, announcement: Announcement) -> Generator[Query, Wake, Wake]:
         is_late = bool(self.pending_count or self.is_redriven)
         waited = is_late and wire.is_suspect(announcement.captured_at, self.now)
         # The first announcement of an open image counts: a rejected one must not change it.
@@ -535,7 +531,10 @@ class CameraHandler:
             if known.transfer.state == "failed":
                 self._make_room()
             return known
-        orphan = next(iter(self._unannounced(name)), None)
+        orphans = [
+            row for row in self._open() if row.image_name == name and not row.transfer.is_announced
+        ]
+        orphan = next(iter(orphans + self._nameless()), None)
         if orphan is not None:
             orphan_name = orphan.image_name or None
             if (orphan_name or are_of_next) and not self._stored(orphan_name):
@@ -552,15 +551,19 @@ class CameraHandler:
         return row
 
     def _add_row(self, topic: CameraTopic, name: str) -> Row:
-        row = store.new_row(self.camera, name=name, spelling=topic.spelling, at=self.now)
+        row = Row(
+            transfer_id=ids.new(),
+            company_id=self.camera.company_id,
+            device_id=self.camera.device_id,
+            image_name=name,
+            dialect=self.camera.dialect,
+            spelling=topic.spelling,
+            transfer=Transfer(heard_at=self.now),
+            is_new=True,
+            is_changed=True,
+        )
         self.rows.append(row)
         return row
-
-    def _unannounced(self, name: str) -> list[Row]:
-        """Transfers without an announcement, of this name or of none."""
-        return [
-            row for row in self._open() if row.image_name == name and not row.transfer.is_announced
-        ] + self._nameless()
 
     def _are_of_next(self) -> bool:
         """Whether chunks without a name are certainly of the image that is announced next.

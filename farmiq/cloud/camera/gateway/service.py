@@ -90,7 +90,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     bucket = objects.Bucket(s3_url.get_secret_value(), tls=settings.tls)
     db_url = conninfo.make_conninfo(settings.db_url.get_secret_value(), options=_DB_OPTIONS)
     async with (
-        db.pool(db_url, name=NAME, max_size=6, check_after_s=10.0) as pool,
+        # One connection, so that the plans of its statements and functions are made once.
+        db.pool(db_url, name=NAME, max_size=1, check_after_s=10.0) as intake_pool,
+        db.pool(db_url, name=NAME, max_size=5, check_after_s=10.0) as pool,
         db.pool(db_url, name=f"{NAME}-jobs", max_size=2) as jobs_pool,
         httpx2.AsyncClient(trust_env=False) as web,
         asyncio.TaskGroup() as group,
@@ -134,12 +136,15 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             is_active=leader.is_active,
         ):
             group.create_task(schedule.run_repeatedly(job))
-        await leader.run_as_leader(lambda: _listen(settings, server, pool, bucket, leader, store))
+        await leader.run_as_leader(
+            lambda: _listen(settings, server, intake_pool, pool, bucket, leader, store)
+        )
 
 
 async def _listen(  # noqa: PLR0917 - its dependencies
     settings: CloudSettings,
     server: http.HttpServer,
+    intake_pool: db.Pool,
     pool: db.Pool,
     bucket: objects.Bucket,
     leader: lease.LeaderLease,
@@ -161,14 +166,14 @@ async def _listen(  # noqa: PLR0917 - its dependencies
         asyncio.TaskGroup() as group,
     ):
         writing = asyncio.Lock()
-        cursors = Cursors(pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
+        cursors = Cursors(intake_pool, reader, lanes=1, hold_s=PURGE_AFTER_S)
         position = LogPosition(cursors, reader)
         wakes = Waking(settings.next_wake_min_s, settings.next_wake_spread_s)
         answers = Answers(
             pool, reader, bucket, timing, position=position, writing=writing, wakes=wakes
         )
         ingest = Ingest(
-            pool, reader, timing, cursors, leader=leader, position=position, writing=writing
+            intake_pool, reader, timing, cursors, leader=leader, position=position, writing=writing
         )
         checks = {
             "camera.broker": reader.problem,

@@ -192,7 +192,7 @@ async def note_heard(
 
     The cameras are locked.
     """
-    said = [(hellos or {}).get(camera.device_id) for camera, _ in cameras]
+    sent_hellos = [(hellos or {}).get(camera.device_id) for camera, _ in cameras]
     await tx.execute(
         """
         with heard as (
@@ -217,10 +217,10 @@ async def note_heard(
             [camera.device_id for camera, _ in cameras],
             [camera.company_id for camera, _ in cameras],
             [spelling for _, spelling in cameras],
-            [hello and hello.pending_count for hello in said],
-            [hello and hello.battery_voltage for hello in said],
-            [hello and hello.wifi_rssi for hello in said],
-            [hello and hello.firmware for hello in said],
+            [hello and hello.pending_count for hello in sent_hellos],
+            [hello and hello.battery_voltage for hello in sent_hellos],
+            [hello and hello.wifi_rssi for hello in sent_hellos],
+            [hello and hello.firmware for hello in sent_hellos],
         ),
     )
 
@@ -245,8 +245,8 @@ async def record_wakes(tx: db.Connection, requests: Sequence[WakeRequest]) -> li
         [announcement.captured_at for announcement in announcements],
         [announcement.image_name for announcement in announcements],
         [
-            Jsonb(said.fields | {"pending": True} if request.waited else said.fields)
-            for request, said in zip(requests, announcements, strict=True)
+            Jsonb(request.announcement.fields | ({"pending": True} if request.waited else {}))
+            for request in requests
         ],
         [f"{{{','.join(map(str, request.contradicted))}}}" for request in requests],
     )
@@ -639,21 +639,6 @@ async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:
         Row(transfer=Transfer(**{name: record.pop(name) for name in _TRANSFER_COLUMNS}), **record)
         for record in records
     ]
-
-
-def new_row(camera: Camera, *, name: str, spelling: str, at: datetime) -> Row:
-    """A transfer that is not in the table yet."""
-    return Row(
-        transfer_id=ids.new(),
-        company_id=camera.company_id,
-        device_id=camera.device_id,
-        image_name=name,
-        dialect=camera.dialect,
-        spelling=spelling,
-        transfer=Transfer(heard_at=at),
-        is_new=True,
-        is_changed=True,
-    )
 
 
 # --- quarantine

@@ -63,8 +63,10 @@ class Hello(NamedTuple):
 
     def then(self, later: "Hello") -> "Hello":
         """The later one, with what it leaves out."""
-        kept = {name: was for name, was in self._asdict().items() if getattr(later, name) is None}
-        return later._replace(**kept)
+        missing = {
+            name: was for name, was in self._asdict().items() if getattr(later, name) is None
+        }
+        return later._replace(**missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
