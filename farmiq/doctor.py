@@ -114,7 +114,7 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
 
     probes: dict[str, Probe] = {
         "edge database": partial(_database, "edge", db_url),
-        "edge broker": partial(_broker, mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL"),
+        "edge broker": partial(check_broker, mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL"),
         "edge services": partial(_services, "edge", settings),
         "edge outbox": outbox,
         "edge quarantine": held,
@@ -156,7 +156,7 @@ def _cloud(settings: CloudSettings) -> dict[str, Probe]:
     }
     if settings.mqtt_url is not None:
         url = settings.mqtt_url.get_secret_value()
-        probes["cloud broker"] = partial(_broker, url, tls, "FARMIQ_CLOUD_MQTT_URL")
+        probes["cloud broker"] = partial(check_broker, url, tls, "FARMIQ_CLOUD_MQTT_URL")
     return probes | _stores("cloud", settings)
 
 
@@ -164,7 +164,7 @@ def _stores(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Prob
     probes: dict[str, Probe] = {}
     if settings.broker_monitor_url is not None:
         monitor_url = settings.broker_monitor_url
-        probes[f"{site} broker's store"] = partial(_broker_store, site, monitor_url)
+        probes[f"{site} broker's store"] = partial(check_broker_store, site, monitor_url)
     if settings.s3_url is not None:
         url = settings.s3_url.get_secret_value()
         probes[f"{site} images"] = partial(_bucket, site, url, settings.tls)
@@ -189,7 +189,7 @@ def _agent(settings: DeviceSettings) -> dict[str, Probe]:
     return {
         "agent": agent,
         "agent broker": partial(
-            _broker, settings.mqtt_url.get_secret_value(), tls, "AGENT_MQTT_URL"
+            check_broker, settings.mqtt_url.get_secret_value(), tls, "AGENT_MQTT_URL"
         ),
         "agent disk": disks,
         "agent clock": partial(_clock, settings.edge_url, tls, "the edge"),
@@ -275,7 +275,7 @@ async def _database(site: str, url: str) -> Finding:
     return why or "answers, schema up to date", remedy
 
 
-async def _broker(url: str, tls: Tls, variable: str) -> Finding:
+async def check_broker(url: str, tls: Tls, variable: str) -> Finding:
     """Log in under an id of the login's own that nobody else uses: no session is touched.
 
     Always the same one: a login has a few sessions, and a new id each time would end the agent's.
@@ -308,7 +308,7 @@ async def _log(url: str, stream_name: str, db_url: str, tls: Tls) -> Finding:
     return detail, _remedy(bad, "see whether the database takes writes")
 
 
-async def _broker_store(site: str, monitor_url: str) -> Finding:
+async def check_broker_store(site: str, monitor_url: str) -> Finding:
     try:
         async with httpx2.AsyncClient(timeout=broker_store.TIMEOUT_S, trust_env=False) as client:
             answer = await client.get(broker_store.jsz_url(monitor_url))

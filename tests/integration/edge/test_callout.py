@@ -223,8 +223,8 @@ async def test_doctor_of_a_weigh_station_is_let_in_and_leaves_its_agent_alone(si
         await agent.until_up()
         connection = agent.connection
         for _ in range(broker_callout.MAX_SESSIONS + 1):
-            found = await doctor._broker(site.url(one), Tls(), "AGENT_MQTT_URL")
-            assert found == ("answers and lets us in", "")
+            detail, remedy = await doctor.check_broker(site.url(one), Tls(), "AGENT_MQTT_URL")
+            assert (remedy, detail) == ("", "answers and lets us in")
         async with site.connected(other, "agent-one") as stranger:
             await refused(stranger)
         await until(site.alerts)
