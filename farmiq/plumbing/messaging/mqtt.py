@@ -566,24 +566,16 @@ async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
             await connecting
 
 
-async def login_problem(url: str, client_id: str, *, tls: Tls | None = None) -> str | None:
-    """Why this login cannot connect, or None: one try, without a session that stays."""
-    link = Client(url, client_id=client_id, persistent_session=False, tls=tls, quiet=True)
-    try:
-        await link._connect_once()  # noqa: SLF001 - there is nothing to keep
-    except (OSError, DisconnectedError, TimeoutError) as error:
-        return str(error) or type(error).__name__
-    finally:
-        await link.close()
-    return None
-
-
 async def end_session(url: str, client_id: str, *, tls: Tls | None = None) -> bool | None:
     """End the session that a client id has at the broker, and its connection if it has one.
 
     One try: False if the broker refused us, None if it did not answer.
     """
-    problem = await login_problem(url, client_id, tls=tls)
-    if problem is None:
-        return True
-    return False if problem.startswith(_REJECTED) else None
+    link = Client(url, client_id=client_id, persistent_session=False, tls=tls, quiet=True)
+    try:
+        await link._connect_once()  # noqa: SLF001 - there is nothing to keep
+    except (OSError, DisconnectedError, TimeoutError) as error:
+        return False if str(error).startswith(_REJECTED) else None
+    finally:
+        await link.close()
+    return True
