@@ -23,9 +23,7 @@ def farmiq(*words: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
-async def test_a_farms_zone_is_set_and_its_days_are_marked(
-    pool: db.Pool, edge_db: Database
-) -> None:
+async def test_farm_zone_command_marks_the_farms_days(pool: db.Pool, edge_db: Database) -> None:
     await keep(pool, [Reading(datetime.now(UTC), 1.0), Reading(datetime.now(UTC), 1.0, "d-2")])
     for _ in range(2):
         assert farmiq("farm", "set", "t-1", "f-1", "--timezone", "Asia/Bangkok").exit_code == 0
@@ -40,7 +38,7 @@ async def test_a_farms_zone_is_set_and_its_days_are_marked(
     assert rows(edge_db, "select action, subject from audit_log") == [("farm.set", "t-1/f-1")]
 
 
-def test_a_metric_is_set(edge_db: Database) -> None:
+def test_metric_command_sets_sync_and_window(edge_db: Database) -> None:
     assert farmiq("metric", "set", "co2", "--sync", "agg", "--window", "1h").exit_code == 0
     assert farmiq("metric", "set", "co2", "--sync", "raw").exit_code == 0
     assert farmiq("metric", "set", "co2", "--sync", "agg").exit_code == 0
@@ -61,7 +59,7 @@ def test_a_metric_is_set(edge_db: Database) -> None:
         ("metric", "set", "", "--sync", "agg"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(words: tuple[str, ...]) -> None:
+def test_invalid_setting_is_rejected_with_the_reason(words: tuple[str, ...]) -> None:
     done = farmiq(*words)
     assert done.exit_code == 2
     assert done.stderr.strip()

@@ -55,7 +55,7 @@ def farmiq(*words: str) -> Result:
         return thread.submit(lambda: CliRunner().invoke(app, words)).result()
 
 
-async def test_a_session_in_full(
+async def test_get_session_returns_events_weights_and_images(
     pool: db.Pool, stations: Database, api: httpx2.AsyncClient
 ) -> None:
     one = Weighing()
@@ -118,7 +118,7 @@ async def test_sessions_are_listed_by_state_station_and_page(
     assert len(seen) == len(set(seen)) == 4
 
 
-async def test_a_day_is_the_farms_own(
+async def test_filter_by_day_uses_the_farms_zone(
     pool: db.Pool, stations: Database, api: httpx2.AsyncClient
 ) -> None:
     """23:30 of the 14th in UTC is 06:30 of the 15th in Bangkok."""
@@ -134,7 +134,7 @@ async def test_a_day_is_the_farms_own(
     assert [await on("2026-11-14"), await on("2026-11-15")] == [0, 1]
 
 
-async def test_as_csv(pool: db.Pool, api: httpx2.AsyncClient) -> None:
+async def test_sessions_as_csv_have_all_columns(pool: db.Pool, api: httpx2.AsyncClient) -> None:
     await handlers.commit(pool, [Weighing().weight(80.5), Weighing().weight(81)])
     answer = await api.get(PATH, params={"format": "csv", "limit": "1"})
     head, *lines = answer.text.splitlines()
@@ -153,7 +153,7 @@ async def test_as_csv(pool: db.Pool, api: httpx2.AsyncClient) -> None:
         {"who": "me"},
     ],
 )
-async def test_a_question_that_is_wrong_is_told_so(
+async def test_invalid_query_is_answered_with_the_reason(
     api: httpx2.AsyncClient, asked: dict[str, str]
 ) -> None:
     answer = await api.get(PATH, params=asked)
@@ -161,14 +161,14 @@ async def test_a_question_that_is_wrong_is_told_so(
     assert answer.json()["error"]["details"][0]["field"] in asked
 
 
-async def test_strangers_and_ids_that_are_nobodys(api: httpx2.AsyncClient) -> None:
+async def test_unknown_session_and_missing_key_are_rejected(api: httpx2.AsyncClient) -> None:
     assert (await api.get(f"{PATH}/{ids.new()}")).status_code == 404
     assert (await api.get(f"{PATH}/7")).status_code == 404
     stranger = {"Authorization": "Bearer nobody"}
     assert (await api.get(PATH, headers=stranger)).status_code == 401
 
 
-async def test_on_the_command_line(pool: db.Pool, stations: Database) -> None:
+async def test_command_line_lists_and_shows_sessions(pool: db.Pool, stations: Database) -> None:
     assert "nothing" in farmiq("weighings", "ls").stdout
     one = Weighing()
     await handlers.commit(pool, [one.created(), one.weight(80.5)])
@@ -190,7 +190,7 @@ async def test_on_the_command_line(pool: db.Pool, stations: Database) -> None:
     ("words", "code"),
     [(("show", "7"), 2), (("show", str(ids.new())), 1), (("ls", "--state", "lost"), 2)],
 )
-def test_what_cannot_be_shown_is_said(words: tuple[str, ...], code: int) -> None:
+def test_command_line_says_what_cannot_be_shown(words: tuple[str, ...], code: int) -> None:
     result = farmiq("weighings", *words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert "Traceback" not in result.stderr

@@ -30,7 +30,7 @@ def open_alert(*, seen: int = 1, is_open: bool = True) -> tuple[Any, ...]:
 
 @pytest.mark.req("SC-03")
 @pytest.mark.parametrize(("seconds", "late"), [(599, False), (600, False), (601, True)])
-async def test_ten_minutes_without_an_image_and_a_second_more(
+async def test_session_without_an_image_is_incomplete_after_ten_minutes(
     pool: db.Pool, stations: Database, seconds: int, *, late: bool
 ) -> None:
     """In one transaction, in which the clock stands still."""
@@ -49,7 +49,7 @@ async def test_ten_minutes_without_an_image_and_a_second_more(
 
 
 @pytest.mark.req("SC-03")
-async def test_it_clears_by_itself_when_the_image_is_stored(
+async def test_incomplete_session_clears_when_the_image_is_stored(
     pool: db.Pool, stations: Database
 ) -> None:
     one = Weighing()
@@ -67,7 +67,9 @@ async def test_it_clears_by_itself_when_the_image_is_stored(
 
 
 @pytest.mark.req("SC-03", "MD-06")
-async def test_each_part_that_arrives_takes_its_name_off(pool: db.Pool, stations: Database) -> None:
+async def test_part_that_arrives_is_removed_from_the_reason(
+    pool: db.Pool, stations: Database
+) -> None:
     """One alert all along; a replay after days starts its time when it arrives (C-27)."""
     one = Weighing(at=Weighing().at - timedelta(hours=72))
     image = upload(stations, one)
@@ -93,7 +95,9 @@ async def test_each_part_that_arrives_takes_its_name_off(pool: db.Pool, stations
 
 
 @pytest.mark.req("WV-13")
-async def test_fewer_images_than_the_station_counted(pool: db.Pool, stations: Database) -> None:
+async def test_session_with_fewer_images_than_counted_is_incomplete(
+    pool: db.Pool, stations: Database
+) -> None:
     one = Weighing()
     first, second = upload(stations, one), ids.new()
     await handlers.commit(
@@ -112,7 +116,7 @@ async def test_fewer_images_than_the_station_counted(pool: db.Pool, stations: Da
 
 
 @pytest.mark.req("SC-02")
-async def test_an_image_of_another_device_or_session_is_not_bound(
+async def test_image_of_another_device_or_session_is_not_bound(
     pool: db.Pool, stations: Database
 ) -> None:
     one, other = Weighing(), Weighing()
@@ -131,14 +135,14 @@ async def test_an_image_of_another_device_or_session_is_not_bound(
     assert rows(stations, FLAG) == [(True, "images: 1 of 3", True)]
 
 
-async def test_a_cancelled_session_lacks_nothing(pool: db.Pool, stations: Database) -> None:
+async def test_cancelled_session_is_not_incomplete(pool: db.Pool, stations: Database) -> None:
     await handlers.commit(pool, [Weighing().cancelled()])
     ahead(stations, minutes=11)
     assert await look(pool) == {"flagged": 0, "cleared": 0}
     assert rows(stations, "select is_settled from weight_sessions") == [(True,)]
 
 
-async def test_many_are_looked_at_in_portions_and_only_once_a_round(
+async def test_sessions_are_evaluated_in_portions_once_a_round(
     pool: db.Pool, stations: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "PORTION", 7)
@@ -207,9 +211,7 @@ async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_on
     assert rows(stations, opened) == [("t-1/f-1/b-1/st-1", 3)]
 
 
-async def test_images_that_wait_for_their_session_are_counted(
-    pool: db.Pool, stations: Database
-) -> None:
+async def test_images_without_their_session_are_counted(pool: db.Pool, stations: Database) -> None:
     one = Weighing()
     upload(stations, one)
     await jobs.count(pool)
@@ -221,7 +223,7 @@ async def test_images_that_wait_for_their_session_are_counted(
 
 @pytest.mark.req("RT-12", "RT-13")
 @pytest.mark.parametrize("days", [400, 7])
-async def test_retention_takes_what_ended_and_the_cloud_has(
+async def test_retention_deletes_ended_sessions_that_the_cloud_has(
     pool: db.Pool, stations: Database, days: int
 ) -> None:
     more = {} if days == 400 else {"WEIGHVISION_RETENTION_DAYS": str(days)}

@@ -40,7 +40,7 @@ def state(database: Database, weighing: Weighing) -> tuple[Any, ...]:
 
 
 @pytest.mark.req("SC-04", "WV-11", "WV-12", "WV-13", "WV-14", "DB-06")
-async def test_a_weighing_is_one_session(pool: db.Pool, stations: Database) -> None:
+async def test_events_of_a_weighing_become_one_session(pool: db.Pool, stations: Database) -> None:
     one = Weighing()
     image = upload(stations, one)
     messages = [
@@ -76,7 +76,9 @@ async def test_a_weighing_is_one_session(pool: db.Pool, stations: Database) -> N
 
 
 @pytest.mark.req("RB-17")
-async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Database) -> None:
+async def test_outbox_has_the_events_of_a_session_as_documented(
+    pool: db.Pool, stations: Database
+) -> None:
     """001, C-96, C-109: every key of the device, and what the edge adds; farm, barn, session."""
     one = Weighing()
     await handlers.commit(
@@ -116,9 +118,7 @@ async def test_the_cloud_is_owed_them_as_documented(pool: db.Pool, stations: Dat
         assert place == ("t-1", "f-1", "b-1", "scale-1", one.session_id)
 
 
-async def test_the_bus_would_take_every_event_that_is_owed(
-    pool: db.Pool, stations: Database
-) -> None:
+async def test_events_in_the_outbox_are_valid_on_the_bus(pool: db.Pool, stations: Database) -> None:
     one, two = Weighing(), Weighing()
     await handlers.commit(
         pool,
@@ -136,7 +136,7 @@ async def test_the_bus_would_take_every_event_that_is_owed(
         bus.read(json.dumps(event).encode())
 
 
-async def test_weights_that_the_device_did_not_name_are_its_weighings(
+async def test_weights_not_named_by_the_device_are_its_weighings(
     pool: db.Pool, stations: Database
 ) -> None:
     """C-29: a finalized that goes out before its weights keeps null; a later one has them."""
@@ -162,7 +162,7 @@ async def test_weights_that_the_device_did_not_name_are_its_weighings(
 
 
 @pytest.mark.req("SC-05")
-async def test_every_event_three_times_is_the_same_session(
+async def test_events_sent_three_times_give_the_same_session(
     pool: db.Pool, stations: Database
 ) -> None:
     one, two = Weighing(), Weighing()
@@ -209,7 +209,7 @@ async def test_any_order_repetition_and_split_gives_the_same_session(
 
 @pytest.mark.req("MD-06")
 @pytest.mark.parametrize("kind", ["weight", "captured", "finalized", "cancelled"])
-async def test_any_event_makes_the_session_and_a_late_created_undoes_nothing(
+async def test_any_event_creates_the_session_and_a_late_created_undoes_nothing(
     pool: db.Pool, stations: Database, kind: str
 ) -> None:
     """C-28, C-108: a stub for whatever comes first."""
@@ -230,7 +230,7 @@ async def test_any_event_makes_the_session_and_a_late_created_undoes_nothing(
     assert after[2] < before[2]
 
 
-async def test_finalized_twice_under_two_ids_the_earlier_counts_and_both_are_told(
+async def test_earlier_of_two_finalized_counts_and_both_are_sent(
     pool: db.Pool, stations: Database
 ) -> None:
     one = Weighing()
@@ -242,7 +242,7 @@ async def test_finalized_twice_under_two_ids_the_earlier_counts_and_both_are_tol
 
 
 @pytest.mark.req("WV-15")
-async def test_an_image_outside_of_a_session_is_owed_and_makes_none(
+async def test_image_without_a_session_is_sent_and_creates_none(
     pool: db.Pool, stations: Database
 ) -> None:
     message = said_as_event(words.IMAGE_CAPTURED, {"media_id": str(ids.new())}, place=PLACE)
@@ -257,7 +257,7 @@ async def test_an_image_outside_of_a_session_is_owed_and_makes_none(
 @pytest.mark.req("SC-02")
 @pytest.mark.parametrize("other", [NEIGHBOUR, STRANGER], ids=["same company", "another company"])
 @pytest.mark.parametrize("together", [True, False])
-async def test_nobody_speaks_on_somebody_elses_session(
+async def test_event_on_another_devices_session_is_rejected(
     pool: db.Pool, stations: Database, other: Any, *, together: bool
 ) -> None:
     mine = Weighing()
@@ -283,7 +283,7 @@ async def test_nobody_speaks_on_somebody_elses_session(
 
 
 @pytest.mark.req("SC-02")
-async def test_what_was_refused_is_new_when_it_is_redriven(
+async def test_rejected_event_is_stored_when_it_is_redriven(
     pool: db.Pool, stations: Database
 ) -> None:
     """It is refused again, not taken for a repeat; with the other session gone it is taken."""
@@ -300,7 +300,7 @@ async def test_what_was_refused_is_new_when_it_is_redriven(
 
 
 @pytest.mark.req("SC-02")
-async def test_two_writers_that_begin_one_session_at_once_have_one_owner(
+async def test_session_begun_by_two_writers_at_once_has_one_owner(
     pool: db.Pool, stations: Database
 ) -> None:
     async def kept(message: Message) -> int:
@@ -318,7 +318,7 @@ async def test_two_writers_that_begin_one_session_at_once_have_one_owner(
 
 
 @pytest.mark.req("SC-05")
-async def test_two_writers_that_tell_of_one_session_at_once_lose_nothing(
+async def test_two_writers_of_one_session_at_once_lose_no_event(
     pool: db.Pool, stations: Database
 ) -> None:
     """As a redrive beside the gateway: whoever is second sees what the first wrote."""
@@ -332,7 +332,7 @@ async def test_two_writers_that_tell_of_one_session_at_once_lose_nothing(
 
 
 @pytest.mark.req("DB-06", "DB-07")
-async def test_many_sessions_of_one_batch_are_kept_apart(pool: db.Pool, stations: Database) -> None:
+async def test_sessions_of_one_batch_do_not_mix(pool: db.Pool, stations: Database) -> None:
     many = [Weighing() for _ in range(50)]
     messages = [each.weight(80.0 + step) for step in range(20) for each in many]
     outcome = await handlers.commit(pool, messages)

@@ -24,12 +24,12 @@ days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
         (date(2025, 6, 15), -18, date(2023, 12, 1)),
     ],
 )
-def test_months_across_years(day: date, months: int, first: date) -> None:
+def test_add_months_crosses_years(day: date, months: int, first: date) -> None:
     assert add_months(day, months) == first
 
 
 @given(day=days, months=st.integers(-600, 600))
-def test_there_and_back_is_the_first_of_the_month(day: date, months: int) -> None:
+def test_add_months_there_and_back_is_the_first_of_the_month(day: date, months: int) -> None:
     away = add_months(day, months)
 
     assert away.day == 1

@@ -50,14 +50,14 @@ def test_only_the_full_set_is_valid(chosen: tuple[Fact, ...]) -> None:
 
 
 @pytest.mark.req("SC-01")
-def test_the_empty_subset_is_no_session() -> None:
+def test_fold_of_no_facts_raises() -> None:
     with pytest.raises(IndexError):
         fold([])
 
 
 @pytest.mark.req("SC-01")
 @pytest.mark.parametrize("chosen", subsets())
-def test_an_image_that_was_announced_but_not_uploaded_is_no_image(
+def test_image_announced_but_not_uploaded_is_missing(
     chosen: tuple[Fact, ...],
 ) -> None:
     session = fold(chosen)
@@ -66,7 +66,7 @@ def test_an_image_that_was_announced_but_not_uploaded_is_no_image(
 
 
 @pytest.mark.req("SC-01")
-def test_an_image_that_was_uploaded_but_never_announced_is_no_image() -> None:
+def test_image_uploaded_but_not_announced_is_missing() -> None:
     session = fold([CREATED, WEIGHT, FINALIZED], stored=[IMAGE])
     assert session.missing == ("image",)
     assert _overdue(session) == ("image (uploaded, not announced)",)
@@ -104,7 +104,9 @@ def facts() -> st.SearchStrategy[Fact]:
 
 @pytest.mark.req("SC-05", "WV-12")
 @given(st.data(), st.lists(facts(), min_size=1, max_size=8))
-def test_order_and_repeats_change_nothing(data: st.DataObject, told: list[Fact]) -> None:
+def test_fold_in_any_order_with_repeats_gives_the_same_session(
+    data: st.DataObject, told: list[Fact]
+) -> None:
     repeats = data.draw(st.lists(st.sampled_from(told), max_size=8))
     mixed = data.draw(st.permutations(told + repeats))
     stored = data.draw(st.sets(st.integers(0, 3).map(lambda number: UUID(int=number))))
@@ -113,7 +115,7 @@ def test_order_and_repeats_change_nothing(data: st.DataObject, told: list[Fact])
 
 @pytest.mark.req("SC-05")
 @given(st.lists(facts(), min_size=1, max_size=8), facts())
-def test_what_has_ended_stays_ended(told: list[Fact], late: Fact) -> None:
+def test_ended_session_stays_ended_when_a_late_fact_arrives(told: list[Fact], late: Fact) -> None:
     """C-28: a late created undoes nothing; a finalized counts whatever else there is."""
     before, after = fold(told), fold([*told, late])
     if before.status == "finalized":
@@ -131,7 +133,7 @@ def test_finalized_wins_over_cancelled_in_either_order() -> None:
         assert session.cancel_reason is None
 
 
-def test_of_two_ends_under_two_ids_the_earlier_counts() -> None:
+def test_earlier_of_two_finalized_counts() -> None:
     again = Fact(
         UUID(int=40), words.SESSION_FINALIZED, START + timedelta(seconds=6), 9, image_count=7
     )
@@ -139,7 +141,7 @@ def test_of_two_ends_under_two_ids_the_earlier_counts() -> None:
         assert fold(told).image_count == 1
 
 
-def test_a_device_without_numbers_is_in_the_order_of_its_clock() -> None:
+def test_facts_without_seq_are_ordered_by_the_devices_clock() -> None:
     first = Fact(UUID(int=8), words.WEIGHT_RECORDED, START, weight_kg=70.0)
     last = Fact(UUID(int=7), words.WEIGHT_RECORDED, START + timedelta(seconds=1), weight_kg=71.0)
     end = Fact(UUID(int=9), words.SESSION_FINALIZED, START, image_count=0)
@@ -147,7 +149,7 @@ def test_a_device_without_numbers_is_in_the_order_of_its_clock() -> None:
     assert (session.initial_weight_kg, session.final_weight_kg) == (70.0, 71.0)
 
 
-def test_at_one_moment_the_devices_count_decides() -> None:
+def test_facts_of_one_moment_are_ordered_by_seq() -> None:
     """C-29: by (ts, seq)."""
     second = Fact(UUID(int=7), words.WEIGHT_RECORDED, START, 12, weight_kg=71.0)
     first = Fact(UUID(int=8), words.WEIGHT_RECORDED, START, 11, weight_kg=70.0)
@@ -156,7 +158,7 @@ def test_at_one_moment_the_devices_count_decides() -> None:
     assert (session.initial_weight_kg, session.final_weight_kg) == (70.0, 71.0)
 
 
-def test_a_weight_that_the_device_names_counts_before_its_weighings() -> None:
+def test_weight_named_by_the_device_counts_before_its_weighings() -> None:
     session = fold(FULL)
     assert (session.initial_weight_kg, session.final_weight_kg) == (80.0, 81.0)
     assert fold([CREATED, WEIGHT]).final_weight_kg is None
@@ -174,21 +176,19 @@ def _overdue(
 
 @pytest.mark.req("SC-03")
 @pytest.mark.parametrize(("waited_s", "expected"), [(599, ()), (600, ()), (601, ("image",))])
-def test_an_image_is_waited_for_ten_minutes_and_not_longer(
-    waited_s: float, expected: tuple[str, ...]
-) -> None:
+def test_image_is_overdue_after_ten_minutes(waited_s: float, expected: tuple[str, ...]) -> None:
     assert _overdue(fold([CREATED, WEIGHT, FINALIZED]), waited_s) == expected
 
 
 @pytest.mark.req("SC-03")
-def test_every_missing_part_is_named() -> None:
+def test_overdue_names_every_missing_part() -> None:
     assert _overdue(fold([WEIGHT])) == ("created", "image", "finalized")
     assert _overdue(fold([CAPTURED], stored=[IMAGE])) == ("created", "weight", "finalized")
     assert _overdue(fold(FULL)) == ("image (announced, not uploaded)",)
 
 
 @pytest.mark.req("WV-13")
-def test_fewer_images_than_counted_are_named() -> None:
+def test_overdue_names_fewer_images_than_counted() -> None:
     two = Fact(UUID(int=4), words.SESSION_FINALIZED, START, image_count=2)
     session = fold([CREATED, WEIGHT, CAPTURED, two], stored=[IMAGE])
     assert session.valid
@@ -196,12 +196,12 @@ def test_fewer_images_than_counted_are_named() -> None:
     assert _overdue(session) == ("images: 1 of 2",)
 
 
-def test_an_animal_that_stands_long_is_no_alarm_while_its_station_speaks() -> None:
+def test_session_is_not_overdue_while_its_station_sends() -> None:
     session = fold([CREATED, WEIGHT, CAPTURED], stored=[IMAGE])
     assert _overdue(session, waited_s=3000, quiet_s=10) == ()
     assert _overdue(session, waited_s=3000, quiet_s=601) == ("finalized",)
 
 
-def test_what_was_given_up_or_is_whole_is_never_overdue() -> None:
+def test_cancelled_or_complete_session_is_never_overdue() -> None:
     assert _overdue(fold([CANCELLED])) == ()
     assert _overdue(fold(FULL, stored=[IMAGE])) == ()
