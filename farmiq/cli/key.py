@@ -38,22 +38,22 @@ def add(
     """
     import psycopg
 
-    from farmiq.edge import access
+    from farmiq.edge import api_keys
     from farmiq.plumbing import ids
 
-    if role not in access.ROLES:
-        terminal.fail(f"{role!r} is no role; choose {', '.join(access.ROLES)}", code=2)
-    if odd := sorted(set(area or ()) - set(access.AREAS)):
-        terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(access.AREAS)}", code=2)
+    if role not in api_keys.ROLES:
+        terminal.fail(f"{role!r} is no role; choose {', '.join(api_keys.ROLES)}", code=2)
+    if odd := sorted(set(area or ()) - set(api_keys.AREAS)):
+        terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(api_keys.AREAS)}", code=2)
     if tenant is not None:
         terminal.check_id(tenant)
-    key = access.new_key()
+    key = api_keys.new_key()
     with psycopg.connect(_admin_url(stack)) as connection:
         try:
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
                 "values (%s, %s, %s, %s, %s, %s)",
-                (ids.new(), name, role, access.digest(key), tenant, area or None),
+                (ids.new(), name, role, api_keys.digest(key), tenant, area or None),
             )
         except psycopg.errors.UniqueViolation:
             terminal.fail(f"there is a key {name!r} already; revoke it or choose another name")

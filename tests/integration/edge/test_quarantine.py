@@ -17,7 +17,7 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.contracts import openapi
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.ingress import api, jobs, quarantine, transaction
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -235,12 +235,12 @@ class Caller:
 
 @pytest.fixture
 async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
-    keys: dict[str, str] = {role: access.new_key() for role in access.ROLES}
+    keys: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
     with psycopg.connect(edge_db.admin_url) as owner:
         for role, key in keys.items():
             owner.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
-                (ids.new(), f"a {role}", role, access.digest(key)),
+                (ids.new(), f"a {role}", role, api_keys.digest(key)),
             )
     server = http.HttpServer(title="test", version="0")
     api.Api(pool, transaction.handle).add_to(server.app)
