@@ -35,21 +35,21 @@ def add(
     """
     import psycopg
 
-    from farmiq.edge import access
+    from farmiq.edge import api_keys
     from farmiq.plumbing import ids
 
-    terminal.check_known(role, access.ROLES, f"{role!r} is no role; choose")
-    if odd := sorted(set(area or ()) - set(access.AREAS)):
-        terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(access.AREAS)}", code=2)
+    terminal.check_known(role, api_keys.ROLES, f"{role!r} is no role; choose")
+    if odd := sorted(set(area or ()) - set(api_keys.AREAS)):
+        terminal.fail(f"{odd[0]!r} is no area; choose from {', '.join(api_keys.AREAS)}", code=2)
     if tenant is not None:
         terminal.check_id(tenant)
-    key = access.new_key()
+    key = api_keys.new_key()
     with terminal.connect(OWNER) as connection:
         try:
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
                 "values (%s, %s, %s, %s, %s, %s)",
-                (ids.new(), name, role, access.digest(key), tenant, area or None),
+                (ids.new(), name, role, api_keys.digest(key), tenant, area or None),
             )
         except psycopg.errors.UniqueViolation:
             terminal.fail(f"there is a key {name!r} already; revoke it or choose another name")

@@ -6,23 +6,14 @@ key may be bound to one tenant, and to areas of the API (`/api/v1/{area}/…`).
 comes with its credentials (`farmiq device add`) and lets it upload its own images, nothing else.
 """
 
-import hashlib
-import secrets
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, LiteralString
+from typing import Annotated, Any, LiteralString
 
 from fastapi import Depends, Request
 
+from farmiq.edge import api_keys
+from farmiq.edge.api_keys import Role
 from farmiq.plumbing import db, http
-
-Role = Literal["viewer", "operator", "admin"]
-ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
-AREAS = (
-    "telemetry", "weighvision", "media", "feed", "devices", "sync", "quarantine", "alerts",
-    "losses",
-)  # fmt: skip
-_PREFIX = "fiq_"
-_DEVICE_PREFIX = "fiqd_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +53,6 @@ class DeviceCaller:
         return f"{self.tenant_id}/{self.device_id}"
 
 
-def new_key() -> str:
-    return _PREFIX + secrets.token_urlsafe(32)
-
-
-def new_device_token() -> str:
-    return _DEVICE_PREFIX + secrets.token_urlsafe(32)
-
-
-def digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode(errors="replace")).digest()
-
-
 async def require(
     request: Request, pool: db.Pool, role: Role, *, by_tenant: bool = False
 ) -> Caller:
@@ -101,7 +80,7 @@ async def require(
         raise http.HttpError(
             403, f"this is about all tenants, and the key {caller.name!r} is bound to one"
         )
-    if ROLES.index(caller.role) < ROLES.index(role):
+    if api_keys.ROLES.index(caller.role) < api_keys.ROLES.index(role):
         raise http.HttpError(
             403, f"the key {caller.name!r} has the role {caller.role}; this needs {role}"
         )
@@ -182,7 +161,7 @@ async def _authenticate(
     if not key:
         raise http.HttpError(401, missing)
     async with pool.connection(timeout=5.0) as connection:
-        rows = await db.fetch_all(connection, query, digest(key))
+        rows = await db.fetch_all(connection, query, api_keys.digest(key))
     if rows:
-        http.authenticated(request, digest(key).hex())
+        http.authenticated(request, api_keys.digest(key).hex())
     return rows

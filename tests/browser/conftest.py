@@ -68,11 +68,27 @@ def cloud_s3(engines: dict[str, str]) -> str:
     return engines["FARMIQ_CLOUD_S3_URL"]
 
 
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
+@pytest.fixture(scope="package")
+def profile(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all tests: to make a profile and its processes is half of what a short test costs."""
     opened = browser.new_context(viewport={"width": 1180, "height": 900})
+    # Without a page its processes would end.
+    opened.new_page()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def context(profile: BrowserContext) -> Iterator[BrowserContext]:
+    """As new: other tests have consoles of other origins, and cookies do not stay.
+
+    A test that needs another person, another screen or no script makes a context of its own.
+    """
+    yield profile
+    for opened in profile.pages[1:]:
+        opened.close()
+    profile.clear_cookies()
+    profile.clear_permissions()
 
 
 @pytest.fixture

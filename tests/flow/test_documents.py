@@ -19,7 +19,7 @@ import trustme
 from farmiq.lab import stack
 from farmiq.plumbing.tls import Tls
 from tests.browser import patience
-from tests.support import pages
+from tests.support import pages, preloaded
 from tests.support.engines import state_dir
 from tests.support.pages import Block, Shell
 from tests.support.ports import free_port
@@ -149,10 +149,13 @@ def fill(file: Path, values: dict[str, str]) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """Two machines installed as docs/tutorial/install.md says; a first reading has arrived."""
     folder = tmp_path_factory.mktemp("i")
-    with stack.start(
-        folder / "s", engines=ENGINES, downloads=state_dir() / "engines", shared_login=False
-    ) as engines:
-        operator = _operator(engines, folder)
+    with (
+        preloaded.commands() as programs,
+        stack.start(
+            folder / "s", engines=ENGINES, downloads=state_dir() / "engines", shared_login=False
+        ) as engines,
+    ):
+        operator = _operator(engines, folder, programs)
         try:
             operator.follow("docs/tutorial/install.md")
             _publish(operator)
@@ -192,7 +195,7 @@ def _publish(operator: Operator) -> None:
         operator.values[name] = str(operator.edge(query))
 
 
-def _operator(engines: stack.Stack, folder: Path) -> Operator:
+def _operator(engines: stack.Stack, folder: Path, programs: Path) -> Operator:
     given, trusting = engines.environment, _certificates(folder)
     ports = {"cloud": free_port(), "edge": free_port()}
     files: dict[str, dict[str, dict[str, str]]] = {}
@@ -224,7 +227,7 @@ def _operator(engines: stack.Stack, folder: Path) -> Operator:
     broker = urlsplit(given["FARMIQ_DEVICES_MQTT_URL"])
     typed = {"FARMIQ_STATE_DIR": "state", "FARMIQ_NEW_PASSWORD": "a long enough password"}
     return Operator(
-        {where: Shell(folder / where, typed) for where in ports},
+        {where: Shell(folder / where, typed, programs) for where in ports},
         files,
         {"cloud": cloud, "edge": edge},
         trusting,

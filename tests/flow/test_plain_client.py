@@ -7,7 +7,7 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.lab import stack
 from farmiq.plumbing import ids
 from farmiq.services import SITES
@@ -36,11 +36,11 @@ def publish(farm: Farm, heading: str, language: str = "sh") -> None:
 
 @pytest.fixture
 def key(farm: Farm) -> str:
-    made = access.new_key()
+    made = api_keys.new_key()
     with psycopg.connect(farm.edge_db.admin_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
-            (ids.new(), "reader", "viewer", access.digest(made)),
+            (ids.new(), "reader", "viewer", api_keys.digest(made)),
         )
     return made
 

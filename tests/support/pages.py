@@ -117,6 +117,8 @@ class Shell:
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Commands that go before those of the environment that we run in.
+    programs: Path = Path(sys.executable).parent
 
     def run(self, text: str) -> "subprocess.CompletedProcess[str]":
         """Run lines as they would be typed; the first that fails ends it."""
@@ -137,7 +139,8 @@ class Shell:
         """Nothing of ours but what was given: what a page needs it has to say."""
         clients = mosquitto.find(state_dir() / "engines")
         plain = clients.environment(self.folder)
-        path = (str(Path(sys.executable).parent), str(clients.publisher.parent), plain["PATH"])
+        installed = str(Path(sys.executable).parent)
+        path = (str(self.programs), installed, str(clients.publisher.parent), plain["PATH"])
         return {
             **plain,
             "PATH": os.pathsep.join(path),

@@ -4,9 +4,10 @@ To import them takes a core most of a second, and a run starts services by the h
 forked is what `python -m …` would be after these imports: a session, a log and an environment of
 its own, and a child of whoever asked for it.
 
-    python -P tests/support/preloaded.py <descriptor of a socket>
+    python -P tests/support/preloaded.py <descriptor of a socket> services | commands
 """
 
+import ast
 import atexit
 import ctypes
 import gc
@@ -23,7 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ ORPHANED = 71
 INIT = 1
 STDERR = 2
 NOWHERE = Path(os.devnull)
+
+# `farmiq` in a shell whose commands are forked. What runs on is stopped with its shell, so it is a
+# process of it.
+TYPED = """\
+#!{python} -IS
+import os, socket, sys
+if sys.argv[1:2] == ["run"]:
+    os.execv({farmiq!r}, ["farmiq", *sys.argv[1:]])
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+    asking.connect({address!r})
+    typed = repr((sys.argv[1:], os.getcwd(), dict(os.environ)))
+    socket.send_fds(asking, [typed.encode()], [0, 1, 2])
+    sys.exit(int(asking.recv(16) or 1))
+"""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,7 +84,7 @@ class Nursery:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), "services"],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -145,6 +160,34 @@ def command(
 
 
 @contextmanager
+def commands() -> Iterator[Path]:
+    """A folder with a `farmiq` for the PATH of a shell, which is forked when somebody types it."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
+    ):
+        listening.bind(f"{folder}/socket")
+        listening.listen()
+        program = Path(folder) / "farmiq"
+        installed = str(Path(sys.executable).with_name("farmiq"))
+        program.write_text(
+            TYPED.format(python=sys.executable, farmiq=installed, address=f"{folder}/socket")
+        )
+        program.chmod(0o755)
+        with subprocess.Popen(
+            [sys.executable, "-P", __file__, str(listening.fileno()), "commands"],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        ) as server:
+            try:
+                yield Path(folder)
+            finally:
+                server.terminate()
+
+
+@contextmanager
 def _adopting() -> Iterator[None]:
     """Orphans of our children become ours; at other times they are nobody's, as ever."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -210,6 +253,34 @@ def _tie(parent: int, number: int) -> None:
         os._exit(ORPHANED)
 
 
+def _until_typed(listening: socket.socket) -> socket.socket:
+    """Return in a child, for each command; the process itself ends with whoever started it."""
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listening.close()
+            return connection
+        connection.close()
+
+
+def _type(connection: socket.socket) -> int:
+    """Run what was typed, where it was typed; the exit code."""
+    raw, streams, _, _ = socket.recv_fds(connection, MAX_BYTES, 3)
+    words, folder, environment = ast.literal_eval(raw.decode())
+    for stream, descriptor in enumerate(streams):
+        os.dup2(descriptor, stream)
+        os.close(descriptor)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    random.seed()
+    sys.argv = ["farmiq", *words]
+    return _run(importlib.import_module("farmiq.cli").main)
+
+
 def _main() -> None:
     asked = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -219,21 +290,31 @@ def _main() -> None:
     # may touch what all of them have from here.
     gc.collect()
     gc.freeze()
+    if sys.argv[2] == "commands":
+        connection = _until_typed(asked)
+        code = _end(_type(connection))
+        connection.send(str(code).encode())
+        os._exit(code)
     wanted = _until_asked(asked)
     asked.detach()
     _become(wanted)
-    code = _run(wanted["module"])
+    module = wanted["module"]
+    os._exit(_end(_run(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))))
+
+
+def _end(code: int) -> int:
+    """As the interpreter ends."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    return code
 
 
-def _run(module: str) -> int:
+def _run(program: Callable[[], object]) -> int:
     """The exit code that the interpreter would give."""
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        program()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

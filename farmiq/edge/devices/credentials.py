@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import bcrypt
 
-from farmiq.edge import access
+from farmiq.edge import api_keys
 
 _BCRYPT_COST = 4
 _PBKDF2_ROUNDS = 101
@@ -31,13 +31,13 @@ class Secret:
 
 def new() -> Secret:
     plain = secrets.token_urlsafe(24)
-    token = access.new_device_token()
+    token = api_keys.new_device_token()
     return Secret(
         plain,
         _for_nats(plain),
         _for_mosquitto(plain, secrets.token_bytes(_SALT_BYTES)),
         token,
-        access.digest(token),
+        api_keys.digest(token),
     )
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from farmiq.contracts import openapi
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.lab import stack
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids, tokens
@@ -92,12 +92,12 @@ def images(store_url: str, database: Database) -> dict[str, Known]:
 
 
 def admin_key(database: Database) -> str:
-    key = access.new_key()
+    key = api_keys.new_key()
     _execute(
         database,
         "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, 'a', 'admin', %s)",
         ids.new(),
-        access.digest(key),
+        api_keys.digest(key),
     )
     return key
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import access, registry
+from farmiq.edge import api_keys, registry
 from farmiq.edge.arrival import accept
 from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import service as devices
@@ -673,12 +673,12 @@ async def client(pool: db.Pool) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, dict[str, str]]:
-    made = {role: access.new_key() for role in access.ROLES}
+    made = {role: api_keys.new_key() for role in api_keys.ROLES}
     with psycopg.connect(edge_db.admin_url) as connection:
         for role, key in made.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
-                (ids.new(), role, role, access.digest(key)),
+                (ids.new(), role, role, api_keys.digest(key)),
             )
     return {role: {"Authorization": f"Bearer {key}"} for role, key in made.items()}
 
@@ -700,9 +700,9 @@ class TestApi:
         ]
         for method, path, needed, body in calls:
             assert (await client.request(method, path, json=body)).status_code == 401
-            for role in access.ROLES:
+            for role in api_keys.ROLES:
                 answer = await client.request(method, path, json=body, headers=keys[role])
-                may = access.ROLES.index(role) >= access.ROLES.index(needed)
+                may = api_keys.ROLES.index(role) >= api_keys.ROLES.index(needed)
                 assert (answer.status_code == 403) == (not may), (method, path, role)
 
     async def test_a_device_is_added_shown_listed_rotated_and_revoked(

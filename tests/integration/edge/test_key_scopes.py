@@ -9,7 +9,7 @@ import pytest
 from fastapi.responses import JSONResponse
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import access
+from farmiq.edge import access, api_keys
 from farmiq.edge.devices import api as devices
 from farmiq.edge.feed.api import Api as Feed
 from farmiq.edge.sync import api as sync
@@ -56,12 +56,12 @@ async def edge(
 
 
 def key(database: Database, **scope: Any) -> dict[str, str]:
-    made = access.new_key()
+    made = api_keys.new_key()
     with psycopg.connect(database.admin_url) as owner:
         owner.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
             "values (%s, %s, 'admin', %s, %s, %s)",
-            (ids.new(), made[-8:], access.digest(made), scope.get("tenant"), scope.get("areas")),
+            (ids.new(), made[-8:], api_keys.digest(made), scope.get("tenant"), scope.get("areas")),
         )
     return {"Authorization": f"Bearer {made}"}
 

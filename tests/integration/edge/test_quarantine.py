@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.ingress import api, handlers, jobs, quarantine
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -233,12 +233,12 @@ class Caller:
 
 @pytest.fixture
 async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
-    keys: dict[str, str] = {role: access.new_key() for role in access.ROLES}
+    keys: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
     with psycopg.connect(edge_db.admin_url) as owner:
         for role, key in keys.items():
             owner.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
-                (ids.new(), f"a {role}", role, access.digest(key)),
+                (ids.new(), f"a {role}", role, api_keys.digest(key)),
             )
     server = http.HttpServer(title="test", version="0")
     api.Api(pool, handlers.handle).add_to(server.app)

@@ -11,7 +11,7 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.feed.api import Api
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
@@ -57,12 +57,12 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, str]:
     """A key of each role."""
-    made: dict[str, str] = {role: access.new_key() for role in access.ROLES}
+    made: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
     with psycopg.connect(edge_db.admin_url) as connection:
         for role, key in made.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
-                (ids.new(), f"the {role}", role, access.digest(key)),
+                (ids.new(), f"the {role}", role, api_keys.digest(key)),
             )
     return made
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.devices.registration import Credentials
 from farmiq.edge.ingress import handlers
 from farmiq.edge.media.api import Api
@@ -100,11 +100,11 @@ def login(edge_db: Database) -> Credentials:
 @pytest.fixture
 def key(edge_db: Database) -> str:
     """A viewer's key."""
-    made = access.new_key()
+    made = api_keys.new_key()
     with psycopg.connect(edge_db.admin_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
-            (ids.new(), "the viewer", "viewer", access.digest(made)),
+            (ids.new(), "the viewer", "viewer", api_keys.digest(made)),
         )
     return made
 

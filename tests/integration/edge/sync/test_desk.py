@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.sync import api
 from farmiq.edge.sync.monitor import Monitor
 from farmiq.plumbing import db, http, ids
@@ -29,12 +29,12 @@ Ask = Any
 
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, str]:
-    found: dict[str, str] = {role: access.new_key() for role in access.ROLES}
+    found: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
     with psycopg.connect(edge_db.admin_url) as connection:
         for role, key in found.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
-                (ids.new(), f"the-{role}", role, access.digest(key)),
+                (ids.new(), f"the-{role}", role, api_keys.digest(key)),
             )
     return found
 
@@ -58,7 +58,7 @@ async def ask(pool: db.Pool, settings: EdgeSettings, keys: dict[str, str]) -> As
 
 @pytest.mark.req("OB-17", "OB-21")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-@pytest.mark.parametrize("role", [None, *access.ROLES])
+@pytest.mark.parametrize("role", [None, *api_keys.ROLES])
 async def test_every_role_at_every_route(
     ask: Ask, method: str, path: str, role: str | None
 ) -> None:
@@ -66,7 +66,7 @@ async def test_every_role_at_every_route(
     needed = ROUTES[method, path]
     if role is None:
         assert answer.status_code == 401
-    elif access.ROLES.index(role) < access.ROLES.index(needed):
+    elif api_keys.ROLES.index(role) < api_keys.ROLES.index(needed):
         assert answer.status_code == 403
     else:
         assert answer.status_code == 200

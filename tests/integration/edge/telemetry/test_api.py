@@ -14,7 +14,7 @@ import pytest
 
 from farmiq.api import cursor
 from farmiq.config import EdgeSettings
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.ingress import service as ingress
 from farmiq.edge.telemetry import api, queries
 from farmiq.edge.telemetry import service as telemetry
@@ -32,14 +32,14 @@ NOW = datetime.now(UTC).replace(second=30, microsecond=0)
 
 
 def add_key(database: Database, role: str = "viewer") -> dict[str, str]:
-    key = access.new_key()
+    key = api_keys.new_key()
     execute(
         database,
         "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
         ids.new(),
         f"{role}-{key[-6:]}",
         role,
-        access.digest(key),
+        api_keys.digest(key),
     )
     return {"Authorization": f"Bearer {key}"}
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from farmiq.cli import app
-from farmiq.edge import access
+from farmiq.edge import api_keys
 from farmiq.edge.ingress import handlers
 from farmiq.edge.weighvision import jobs
 from farmiq.edge.weighvision.api import Api
@@ -27,11 +27,11 @@ PATH = "/api/v1/weighvision/sessions"
 @pytest.fixture
 async def api(pool: db.Pool, stations: Database) -> AsyncIterator[httpx2.AsyncClient]:
     """A client with a viewer's key."""
-    key = access.new_key()
+    key = api_keys.new_key()
     with psycopg.connect(stations.admin_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,'v','viewer',%s)",
-            (ids.new(), access.digest(key)),
+            (ids.new(), api_keys.digest(key)),
         )
     server = http.HttpServer(title="test", version="0")
     Api(pool, timezone="UTC").add_to(server.app)
