@@ -357,30 +357,28 @@ async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: in
     )
 
 
+# Equal priority: by the claim's index, not by the one that holds everything that was delivered.
+RAISE_RECENT = """
+update sync_outbox set priority = %s, updated_at = (select fn_now())
+where id = any(array(
+  select id from sync_outbox
+  where tenant_id = %s and status = 'pending' and attempt_count = 0 and priority::bigint = 0
+    and occurred_at <= (select fn_now())
+    and occurred_at > (
+      select since - make_interval(secs => %s) from sync_drain where tenant_id = %s)
+  order by occurred_at desc limit %s
+  for update skip locked))
+"""
+
+
 async def raise_recent(
     tx: db.Connection, tenant_id: str, *, level: int, before_s: float, limit: int
-) -> int:
-    """Give events since shortly before the drain began this priority too; returns how many.
+) -> None:
+    """Give events since shortly before the drain began this priority too, newest first.
 
-    They got none when they were written: nobody knew yet that a backlog would drain. Newest first,
-    by the index of the claim, so what was raised or delivered before costs nothing.
+    They got none when they were written: nobody knew yet that a backlog would drain.
     """
-    cursor = await tx.execute(
-        """
-        update sync_outbox set priority = %(level)s, updated_at = (select fn_now())
-        where id = any(array(
-          select id from sync_outbox
-          where tenant_id = %(tenant_id)s and status = 'pending' and attempt_count = 0
-            and priority::bigint = 0 and occurred_at <= (select fn_now())
-            and occurred_at > (
-              select since - make_interval(secs => %(before_s)s) from sync_drain
-              where tenant_id = %(tenant_id)s)
-          order by occurred_at desc limit %(limit)s
-          for update skip locked))
-        """,
-        {"tenant_id": tenant_id, "level": level, "before_s": before_s, "limit": limit},
-    )
-    return cursor.rowcount
+    await tx.execute(RAISE_RECENT, (level, tenant_id, before_s, tenant_id, limit))
 
 
 async def expired(tx: db.Connection, *, limit: int) -> dict[str, list[Claimed]]:

@@ -100,6 +100,39 @@ def test_counting_what_waits_at_a_priority_reads_nothing_else(edge_db: Database)
     assert touched(plan) < 20
 
 
+@pytest.mark.parametrize("analyzed", [True, False], ids=["known", "unknown"])
+def test_raising_recent_events_reads_neither_backlog_nor_delivered_rows(
+    edge_db: Database, *, analyzed: bool
+) -> None:
+    """It runs after each batch of a drain (D-340)."""
+    owe_many(edge_db, 20_000)
+    owe_many(edge_db, 20_000, status="acked")
+    with psycopg.connect(edge_db.admin_url) as connection:
+        connection.execute("insert into sync_drain values ('t-1', 1, fn_now() - interval '1 h')")
+        connection.execute("alter table sync_outbox disable trigger sync_outbox_guard")
+        connection.execute(
+            "update sync_outbox set occurred_at = fn_now() - random() * interval '1 h' "
+            "where status = 'acked'"
+        )
+    if analyzed:
+        settled(edge_db)
+    query = store.RAISE_RECENT
+    for number in range(1, 6):
+        query = query.replace("%s", f"${number}", 1)
+    with psycopg.connect(edge_db.url) as connection:
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        connection.execute(f"prepare raising (int, text, float8, text, int) as {query}".encode())
+        row = connection.execute(
+            "explain (analyze, buffers, timing off, format json) "
+            "execute raising(1, 't-1', 5, 't-1', 10000)"
+        ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    assert "sync_outbox_fresh_idx" in json.dumps(plan)
+    # Most of them are the first call of fn_now(); the index is left after a few.
+    assert touched(plan) < 100
+
+
 def test_the_reaper_looks_only_at_what_is_held(edge_db: Database) -> None:
     owe_many(edge_db, 20_000)
     owe_many(edge_db, 20_000, status="acked")
