@@ -15,7 +15,7 @@ from farmiq.plumbing import db, log
 
 MAX_DRIFT_S = 3600.0
 BELIEVED_AFTER_S = 23 * 3600.0
-# Older than anything: what is bounded in other ways too keeps its other bounds.
+# More days than anything is old: nothing is removed by its age, other limits still hold.
 NO_AGE_DAYS = 36_500.0
 
 Do = Callable[[], Awaitable[dict[str, object]]]
@@ -32,7 +32,7 @@ class Steadiness:
     def jump_s(self, now: datetime, *, mono_s: float, believed_at: datetime | None = None) -> float:
         """0 while both clocks go alike; `mono_s` is the one that never jumps.
 
-        `kept` is what was last believed, by us before the start or by another since.
+        `believed_at` is the time that was last believed, by us before the start or by another.
         """
         offset = now.timestamp() - mono_s
         believed_offset = None if believed_at is None else believed_at.timestamp() - mono_s

@@ -1,4 +1,4 @@
-"""Chores: work that comes round again, in a service's own time and on its own tables."""
+"""Jobs: periodic work of a service, on its own tables."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,9 +1,9 @@
 """Pure: the transfer of an image: which chunks were received, what is due next, is it correct.
 
-    announced --chunks--> receiving --all received--> complete
-                           |    ^
-                   timeout v    | announced again
-                          failed
+    announcement or chunk --> receiving --all received--> complete
+                              |    ^
+                      timeout v    | announced again
+                             failed
 
 Chunks may arrive in any order, twice or not at all, and also before their announcement.
 """
