@@ -213,7 +213,7 @@ class Rollups:
         Readings older than the retention have never been here on the first day. A new default zone
         has the days of every series recomputed.
         """
-        if await self._execute(tx, "select from {state} where fallback_timezone = %s", timezone):
+        if await self._execute(tx, "select 1 from {state} where fallback_timezone = %s", timezone):
             return
         await self._execute(
             tx,

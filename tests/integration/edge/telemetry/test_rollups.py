@@ -294,6 +294,20 @@ async def test_days_are_recomputed_when_the_default_zone_changes(
         assert stored(edge_db, zone=zone) == recomputed(readings, zone=zone)
 
 
+async def test_days_are_not_recomputed_while_the_default_zone_stays(
+    pool: db.Pool,
+) -> None:
+    now = datetime.now(UTC)
+    await keep(pool, [Reading(now, 5.0)])
+    counts = []
+    for zone in ("UTC", "UTC", "Asia/Bangkok", "Asia/Bangkok"):
+        await rollups.initialize(pool, timezone=zone, retention_days=90)
+        counts.append(0)
+        while await rollups.recompute_next_rezoned(pool, timezone=zone):
+            counts[-1] += 1
+    assert counts == [1, 0, 1, 0]
+
+
 async def test_device_that_moves_to_another_zone_is_counted_in_one_day(
     pool: db.Pool, edge_db: Database
 ) -> None:
