@@ -2,11 +2,13 @@
 
 A login is checked with the client id, because MQTT lets whoever connects under a client id take
 the place of the one before, with its session. All logins are in memory, so that an answer needs no
-database; they are read again when the registry changes, and whoever may not be connected any more
-is cut off. While nobody answers, nobody new gets in; who is connected stays.
+database; they are read again when the registry changes and when a login is not known, and whoever
+may not be connected any more is cut off. While nobody answers, nobody new gets in; who is connected
+stays.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import time
@@ -20,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 import bcrypt
 import httpx2
 import msgspec
+import psycopg
 
 from farmiq import nats_users
 from farmiq.nats_users import Account
@@ -33,6 +36,8 @@ SUBJECT = "$SYS.REQ.USER.AUTH"
 CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
 # Of one login: sessions, and how many more of it are being ended before a new one is refused.
 MAX_SESSIONS, MAX_ENDINGS = 8, 4
+# Looks into the registry for logins that are not known: seconds between two, and for one.
+LOOK_EVERY_S, LOOK_WITHIN_S = 0.1, 1.0
 # Maximum age of the list of connected clients; a session heard so recently is not ended.
 OPEN_FRESH_S, GRACE_S = 0.5, 2.0
 # Passwords of one login that wait to be checked.
@@ -177,6 +182,8 @@ class Callout:
         self._version: Any = None
         self._known = asyncio.Event()
         self._accounts: dict[str, Account] | None = None
+        self._looked_at = 0.0
+        self._look_lock = asyncio.Lock()
         # Passwords that were right: bcrypt is slow, and a farm comes back all at once.
         self._right: dict[str, tuple[bytes, str]] = {}
         # Not in the loop, which answers the others meanwhile.
@@ -225,12 +232,30 @@ class Callout:
 
     async def refresh(self) -> dict[str, object]:
         """One look: read the logins again if the registry has changed; cut off who may not stay."""
+        await self._read()
+        return await self._cut()
+
+    async def _read(self) -> None:
         async with db.transaction(self._pool) as tx:
             version = await self._read_version(tx)
             if version != self._version:
                 self._replace({account.user: account for account in await self._load(tx)})
                 self._version = version
-        return await self._cut()
+
+    async def _look_again(self) -> None:
+        """Read the logins once more for one that is not known: it may have been added just now.
+
+        One look serves all who came before it began, so guessing costs the database little.
+        """
+        came_at = time.monotonic()
+        async with self._look_lock:
+            if self._looked_at >= came_at:
+                return
+            await asyncio.sleep(self._looked_at + LOOK_EVERY_S - came_at)
+            self._looked_at = time.monotonic()
+            with contextlib.suppress(*db.UNAVAILABLE, psycopg.Error, TimeoutError):
+                async with asyncio.timeout(LOOK_WITHIN_S):
+                    await self._read()
 
     def _replace(self, accounts: dict[str, Account]) -> None:
         """A client that was let in just before may be listed as connected a moment later."""
@@ -318,6 +343,11 @@ class Callout:
         user = request.connect_opts.user
         account = (self._accounts or {}).get(user)
         refused = await self._rejection(request, account)
+        if refused is not None and refused[0] == LOGIN:
+            await self._look_again()
+            known = (self._accounts or {}).get(user)
+            if known != account:
+                account, refused = known, await self._rejection(request, known)
         if (self._accounts or {}).get(user) != account:
             # Changed while we looked; its connections are being closed already.
             refused = LOGIN, _NO_LOGIN

@@ -157,6 +157,16 @@ async def test_revoked_login_is_cut_and_another_secret_ends_the_old_one(site: Si
         await refused(stays)
 
 
+async def test_login_added_just_now_is_let_in_at_its_first_try(site: Site) -> None:
+    async with site.answering():
+        for number in range(5):
+            place = replace(ONE, device_id=f"new-{number}")
+            (login,) = register(site.database.admin_url, [at(place)])
+            assert await mqtt.end_session(site.url(login), f"t-1/new-{number}/once") is True
+            wrong = replace(login, password="guessed")
+            assert await mqtt.end_session(site.url(wrong), f"t-1/new-{number}/once") is False
+
+
 async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
