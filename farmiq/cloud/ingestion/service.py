@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
+from farmiq.cloud import publishing
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
@@ -26,7 +27,7 @@ from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch, Received
 from farmiq.cloud.ingestion.store import Offered
 from farmiq.config import CloudSettings
-from farmiq.messages import bus, catalogue
+from farmiq.messages import bus
 from farmiq.plumbing import db, http, ids, log, retention
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
@@ -178,9 +179,7 @@ class Ingestion(api.Routes):
         return len(events) - len(new), at
 
     async def _publish(self, events: Sequence[bus.BusEvent], *, batch_id: str) -> None:
-        await self._publisher.publish(
-            [_outgoing(event) for event in events], timeout_s=self._settings.bus_timeout_s
-        )
+        await publishing.publish(self._publisher, events, timeout_s=self._settings.bus_timeout_s)
         self._log.info("ingestion.published", batch_id=batch_id, count=len(events))
         named = ((event.event_id, event.event_type, event.trace_id) for event in events)
         log.events(self._log, "ingestion.events", named, batch_id=batch_id)
@@ -250,13 +249,3 @@ async def _require_known_tenants(tx: db.Connection, offered: Batch) -> None:
     if unknown:
         log.get(NAME).error("ingestion.unknown_tenant", tenant_id=unknown[0])
         raise HttpError(403, f"tenant {unknown[0]!r} is not registered here")
-
-
-def _outgoing(event: bus.BusEvent) -> amqp.Outgoing:
-    return amqp.Outgoing(
-        exchange=catalogue.BUS[event.event_type].exchange,
-        routing_key=event.event_type,
-        body=bus.write(event),
-        message_id=str(event.event_id),
-        headers={"schema_version": "1.0", "trace_id": event.trace_id},
-    )
