@@ -21,6 +21,7 @@ class FeedDispensed(msgspec.Struct, frozen=True, kw_only=True):
     quantity_kg: QuantityKg
     feed_lot_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     source: Source | msgspec.UnsetType = msgspec.UNSET
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FeedImportedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class FeedIntakeRecorded(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     quantity_kg: QuantityKg
     feed_lot_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FeedLotReceived(msgspec.Struct, frozen=True, kw_only=True):
