@@ -6,7 +6,6 @@ FARMIQ_CLOUD_DB_URL a cloud, AGENT_DEVICE_ID a weigh station. It may be several.
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -251,10 +250,9 @@ def check_disk(paths: tuple[str, ...], levels: disk.Levels) -> Finding:
     usage = {}
     for path in paths:
         try:
-            total, _, free = shutil.disk_usage(path)
+            usage[path] = disk.read_usage(path)
         except OSError as error:
             return str(error), "correct the path in the settings"
-        usage[path] = disk.Usage(total, free)
     fullness = disk.assess(usage, levels)
     full = fullness.state != "fine"
     detail = f"{fullness.path} is {fullness.percent:.0f} % full"

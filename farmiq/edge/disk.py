@@ -1,5 +1,6 @@
-"""Pure: how full the disks are, what that means, and what is removed in which order (C-42)."""
+"""How full the disks are, what that means, and what is removed in which order (C-42)."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,13 @@ class Usage:
     @property
     def percent(self) -> float:
         return 100 * (1 - self.free_bytes / self.total_bytes) if self.total_bytes else 100.0
+
+
+def read_usage(path: str) -> Usage:
+    """Measure the disk of this path. Raises OSError."""
+    usage = shutil.disk_usage(path)
+    # Free for us: a file system reserves some blocks for root.
+    return Usage(usage.used + usage.free, usage.free)
 
 
 @dataclass(frozen=True, slots=True)

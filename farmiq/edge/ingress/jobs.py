@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import math
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from prometheus_client import Counter, Gauge
@@ -218,12 +217,6 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> dict[str, Shed]:
     }
 
 
-def read_usage(path: str) -> Usage:
-    usage = shutil.disk_usage(path)
-    # Free for us: a file system reserves some blocks for root.
-    return Usage(usage.used + usage.free, usage.free)
-
-
 class DiskGuard:
     """Measures each disk, raises alerts and removes data in order, one step in each round.
 
@@ -237,7 +230,7 @@ class DiskGuard:
         pool: db.Pool,
         settings: EdgeSettings,
         *,
-        read: Read = read_usage,
+        read: Read = disk.read_usage,
         order: Mapping[str, Shed] | None = None,
         is_active: IsActive = always_active,
     ) -> None:
