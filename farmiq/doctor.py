@@ -28,7 +28,7 @@ from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import handlers
 from farmiq.messages import topics
 from farmiq.plumbing import db, migrations
-from farmiq.plumbing.broker import broker_store
+from farmiq.plumbing.broker import store as broker_store
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
 from farmiq.plumbing.storage.objects import Bucket

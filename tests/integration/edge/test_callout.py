@@ -22,7 +22,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_callout
+from farmiq.plumbing.broker import callout as broker_callout
 from farmiq.plumbing.messaging import mqtt, nats
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database

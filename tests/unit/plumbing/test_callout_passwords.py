@@ -7,8 +7,8 @@ import bcrypt
 
 from farmiq.nats_users import Account
 from farmiq.plumbing.broker import nats_jwt
-from farmiq.plumbing.broker.broker_callout import CLIENT_ID, MAX_CHECKS, MAX_REJECTIONS, Callout
-from farmiq.plumbing.broker.broker_log import LOGIN
+from farmiq.plumbing.broker.callout import CLIENT_ID, MAX_CHECKS, MAX_REJECTIONS, Callout
+from farmiq.plumbing.broker.log import LOGIN
 
 
 def callout() -> Callout:

@@ -28,8 +28,10 @@ from farmiq import nats_users
 from farmiq.nats_users import Account
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_load, broker_log, nats_jwt
-from farmiq.plumbing.broker.broker_log import LOGIN
+from farmiq.plumbing.broker import load as broker_load
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker import nats_jwt
+from farmiq.plumbing.broker.log import LOGIN
 from farmiq.plumbing.messaging import nats
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
