@@ -33,7 +33,7 @@ from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
 from farmiq.plumbing.storage.objects import Bucket
 from farmiq.plumbing.tls import Tls
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0

@@ -30,7 +30,7 @@ from farmiq.cloud.identity import passwords
 from farmiq.lab import stack
 from farmiq.lab.stack import debian
 from farmiq.plumbing import ids, migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.chaos.summary import fault_lines
 from tests.support import databases, devices, ports
 from tests.support.engines import Engines, state_dir
