@@ -26,7 +26,7 @@ def read_usage(path: str) -> Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class Thresholds:
     """`shed` below `warn` means: warn when shedding."""
 
     warn_percent: float
@@ -34,7 +34,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Fullness:
     """`path` is the fullest disk's."""
 
     state: State
@@ -42,16 +42,16 @@ class Level:
     percent: float
 
 
-def assess(usage: Mapping[str, Usage], levels: Levels) -> Level:
-    """Return the level of the fullest disk."""
+def assess(usage: Mapping[str, Usage], thresholds: Thresholds) -> Fullness:
+    """Return how full the fullest disk is."""
     path = max(usage, key=lambda name: usage[name].percent)
     percent = usage[path].percent
     state: State = "fine"
-    if percent >= levels.shed_percent:
+    if percent >= thresholds.shed_percent:
         state = "shed"
-    elif percent >= levels.warn_percent:
+    elif percent >= thresholds.warn_percent:
         state = "warn"
-    return Level(state, path, percent)
+    return Fullness(state, path, percent)
 
 
 def next_to_shed(state: State, order: Iterable[str], done: Iterable[str]) -> str | None:

@@ -75,9 +75,9 @@ class SignIns:
         known = browser_id(user, browser)
         bounds = self._begin(name, network, known, began_s)
         is_known = known is not None and bounds == attempts.bounds_of_browser(known)
-        lane = bounds[0].key if is_known else network
+        queue = bounds[0].key if is_known else network
         try:
-            async with self.checks.slot(lane, known=is_known):
+            async with self.checks.slot(queue, known=is_known):
                 user = user or await self._user(name)
                 # No connection is held here: the check takes long and the pool is small.
                 matches = await self.checks.matches(user.password_hash if user else None, password)

@@ -266,7 +266,7 @@ async def purge_states(pool: db.Pool, *, days: float) -> dict[str, object]:
 async def watch_log(
     pool: db.Pool, follower: Follower, callout: Callout | None = None
 ) -> dict[str, object]:
-    """Raise a security alert for what the broker rejected (C-107), unless we told it to."""
+    """Raise a security alert for what the broker rejected (C-107), unless we asked it to."""
     lines, skipped = follower.look()
     rejections = [rejection for line in lines if (rejection := broker_log.read(line))]
     if callout is not None:

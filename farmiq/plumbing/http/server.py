@@ -114,7 +114,7 @@ class HttpServer:
     def part(self, name: str) -> "HttpServer":
         """The same server for one service, which is not ready before it has registered its checks.
 
-        Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
+        Otherwise a client would see "ready" in the first moment and send before anything listens.
         """
         self._checks[name] = lambda: "is starting"
         own = copy.copy(self)
