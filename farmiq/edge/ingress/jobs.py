@@ -58,7 +58,7 @@ def always_active() -> bool:
 
 
 def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Job]:
-    _log_ttl(settings.dedupe_ttl_hours)
+    log_ttl(settings.dedupe_ttl_hours)
     return [
         Job(
             "ingress.dedupe",
@@ -80,7 +80,7 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
     ]
 
 
-def _log_ttl(hours: float) -> None:
+def log_ttl(hours: float) -> None:
     """Warn if a device may replay events after their ids were purged (C-35)."""
     if hours < SAFE_TTL_HOURS:
         logger = log.get(NAME)

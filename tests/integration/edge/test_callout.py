@@ -59,7 +59,7 @@ class Site:
         task = asyncio.create_task(devices.run(self.settings, server))
 
         async def is_ready() -> bool:
-            return "devices.callout" in server._checks and not await server.problems()
+            return "devices.callout" in server.checks and not await server.problems()
 
         try:
             await until(is_ready)

@@ -126,7 +126,7 @@ def test_short_dedupe_ttl_is_logged_at_the_start(
 
     monkeypatch.setattr(log, "get", lambda _: Log())
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
-    jobs._log_ttl(own.dedupe_ttl_hours)
+    jobs.log_ttl(own.dedupe_ttl_hours)
     assert said == ([level] if level else [])
 
 
