@@ -372,6 +372,8 @@ class BodyOf(Generic[T]):
         raise HttpError(400, self._message, details=details) from None
 
     def _unknown(self, raw: bytes) -> list[str]:
+        if not cast(Any, self.kind).__struct_config__.forbid_unknown_fields:
+            return []
         value, _ = check.look(raw)
         known = {field.encode_name for field in msgspec.structs.fields(cast(Any, self.kind))}
         names = [name for name in value if name not in known] if isinstance(value, dict) else []

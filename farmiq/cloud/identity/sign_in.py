@@ -6,7 +6,6 @@ A browser that has signed in also gets a cookie that proves this. It gives no ac
 of this browser are counted separately, so that attempts of others cannot lock the person out.
 """
 
-import hashlib
 import hmac
 import secrets
 import time
@@ -31,9 +30,6 @@ SIGN_IN = Depends(
         errors={401: "UNAUTHENTICATED: nobody is signed in.", 503: http.ERRORS[503]},
     )
 )
-_TOKEN_BYTES = 32
-_TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
-_MAX_EMAIL = 254
 _BROWSER_ID_BYTES = 16
 _MAX_COOKIE = 128
 
@@ -72,16 +68,16 @@ class SignIns:
 
         Raises RejectedError, TooManyAttemptsError or TooBusyError.
         """
-        name = normal_email(email)
+        name = store.normal_email(email)
         began_s = time.monotonic()
         # An unknown browser waits for a slot before the database is used.
         user = await self._user(name) if browser else None
         known = browser_id(user, browser)
         bounds = self._begin(name, network, known, began_s)
         is_known = known is not None and bounds == attempts.bounds_of_browser(known)
-        lane = bounds[0].key if is_known else network
+        queue = bounds[0].key if is_known else network
         try:
-            async with self.checks.slot(lane, known=is_known):
+            async with self.checks.slot(queue, known=is_known):
                 user = user or await self._user(name)
                 # No connection is held here: the check takes long and the pool is small.
                 matches = await self.checks.matches(user.password_hash if user else None, password)
@@ -118,10 +114,10 @@ class SignIns:
         return sign_in
 
     async def find(self, token: str | None) -> store.SignIn | None:
-        if token is None or len(token) != _TOKEN_LENGTH:
+        if token is None or len(token) != store.TOKEN_LENGTH:
             return None
         async with db.transaction(self.pool) as connection:
-            return await store.find_sign_in(connection, token, token_hash=token_hash(token))
+            return await store.find_sign_in(connection, token)
 
     async def choose_company(self, sign_in: store.SignIn, company_id: UUID) -> None:
         """Store the company that this sign-in looks at.
@@ -138,25 +134,17 @@ class SignIns:
             await store.delete_sign_in(connection, sign_in.token_hash)
 
     async def _open(self, user: store.User) -> str:
-        token = new_token()
+        token = store.new_token()
         async with db.transaction(self.pool) as connection:
             await store.delete_expired(connection)
             await store.insert_sign_in(
                 connection,
                 user,
-                token_hash=token_hash(token),
-                csrf_token=new_token(),
+                token_hash=store.hash_token(token),
+                csrf_token=store.new_token(),
                 lasts=self.lasts,
             )
         return token
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def token_hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
 
 
 def browser_cookie(user: store.User) -> str:
@@ -176,9 +164,3 @@ def browser_id(user: store.User | None, cookie: str | None) -> str | None:
 def _signature(user: store.User, browser: str) -> str:
     signed = f"farmiq browser {user.user_id} {browser}".encode()
     return hmac.new(user.password_hash.encode(), signed, "sha256").hexdigest()
-
-
-def normal_email(email: str) -> str:
-    """As users.email holds it; what cannot be an e-mail becomes one that nobody has."""
-    trimmed = email.strip().lower()
-    return "" if len(trimmed) > _MAX_EMAIL or "\0" in trimmed else trimmed

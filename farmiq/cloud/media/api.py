@@ -4,7 +4,7 @@ People authenticate by a sign-in of the console: its cookie, or its token as a b
 image of another company the response is 404.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, PathId
+from farmiq.api import At, Handler, PathId
 from farmiq.cloud.identity import session, sign_in
 from farmiq.cloud.media import store
 from farmiq.plumbing import db
@@ -65,50 +65,27 @@ class CloudImages(api.Model):
     next_cursor: str | None
 
 
+def _route(path: str, model: Any = None, **options: Any) -> Callable[[Handler], Handler]:
+    """A route for people who are signed in."""
+    return api.route("GET", ROOT + path, model, dependencies=[sign_in.SIGN_IN], **options)
+
+
 @dataclass
-class Api:
+class Api(api.Routes):
     pool: db.Pool
     sign_ins: sign_in.SignIns
     gallery: Gallery | None
 
-    def add_to(self, app: FastAPI) -> None:
-        image_path = f"{ROOT}/{{media_id}}"
-        app.add_api_route(
-            ROOT,
-            self.ls,
-            summary="Images, newest capture first",
-            response_model=CloudImages,
-            response_description="A page.",
-            dependencies=[sign_in.SIGN_IN],
-            responses=api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
-        )
-        app.add_api_route(
-            image_path,
-            self.image,
-            summary="The picture as it was taken, without EXIF and other metadata",
-            dependencies=[sign_in.SIGN_IN],
-            **Gallery.document(),
-        )
-        app.add_api_route(
-            f"{image_path}/detail",
-            self.detail,
-            summary="What is known of an image",
-            response_model=CloudImage,
-            response_description="All of it.",
-            dependencies=[sign_in.SIGN_IN],
-            responses=api.errors({404: "NOT_FOUND: there is no such image."}),
-        )
-        app.add_api_route(
-            f"{image_path}/thumbnail",
-            self.thumbnail,
-            summary="A small picture of it, at most 320 pixels wide and high",
-            dependencies=[sign_in.SIGN_IN],
-            **Gallery.document(),
-        )
-
+    @_route(
+        "",
+        CloudImages,
+        response_description="A page.",
+        responses={404: "NOT_FOUND: there is no such company, or not for you."},
+    )
     async def ls(
         self, request: Request, response: Response, query: Annotated[CloudImageFilter, Query()]
     ) -> Any:
+        """Images, newest capture first."""
         async with self._as_person(request, query.company) as connection:
             begin, end = bounds(query.day, await store.timezone(connection))
             fetched = await store.page(connection, {**query.page(), "begin": begin, "end": end})
@@ -116,6 +93,20 @@ class Api:
         response.headers.update(api.NO_STORE)
         return {"images": [_shown(row) for row in rows], "next_cursor": following}
 
+    @_route("/{media_id}", **Gallery.document())
+    async def image(
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
+    ) -> Response:
+        """The picture as it was taken, without EXIF and other metadata."""
+        row, gallery = await self._stored(request, media_id, query.company)
+        return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
+
+    @_route(
+        "/{media_id}/detail",
+        CloudImage,
+        response_description="All of it.",
+        responses={404: "NOT_FOUND: there is no such image."},
+    )
     async def detail(
         self,
         request: Request,
@@ -123,18 +114,15 @@ class Api:
         media_id: PathId,
         query: Annotated[CompanyFilter, Query()],
     ) -> Any:
+        """What is known of an image."""
         response.headers.update(api.NO_STORE)
         return _shown(await self._row(request, media_id, query.company))
 
-    async def image(
-        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
-    ) -> Response:
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
-
+    @_route("/{media_id}/thumbnail", **Gallery.document())
     async def thumbnail(
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
+        """A small picture of it, at most 320 pixels wide and high."""
         row, gallery = await self._stored(request, media_id, query.company)
         return await gallery.small(request, row["object_key"], row["sha256"])
 

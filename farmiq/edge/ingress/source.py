@@ -59,8 +59,9 @@ class Progress:
     def __init__(self, lane: cursor.Lane, marks: Sequence[Position | None]) -> None:
         self._lane, self._marks = lane, marks
 
-    def split(self, at: int) -> "tuple[Progress, Progress]":
-        return Progress(self._lane, self._marks[:at]), Progress(self._lane, self._marks[at:])
+    def __getitem__(self, part: slice) -> "Progress":
+        """The cursor of a part of the messages."""
+        return Progress(self._lane, self._marks[part])
 
     async def advance(self, tx: db.Connection) -> None:
         """Raises CursorMovedError."""

@@ -1,7 +1,7 @@
 """A gateway's session at an MQTT broker: its client id, kept with its lease, and its loss.
 
 Whoever connects under a client id takes its session, with what waits in it. So the id is made when
-the gateway first runs and told to nobody; both replicas find it in the site's database.
+the gateway first runs and never published; both replicas find it in the site's database.
 """
 
 import secrets

@@ -10,7 +10,7 @@ from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import gateway_session, mqtt
 from farmiq.plumbing.messaging.gateway_session import SessionWatch

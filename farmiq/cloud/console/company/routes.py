@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from farmiq.cloud.console import forms, look, pages
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import session, sign_in, store
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.plumbing import http
 
@@ -102,7 +102,7 @@ class CompanyPages:
         """The form with the values entered before; with an error, its text and status."""
         if error and not look.is_browser(request):
             raise error
-        token = request.cookies.get(FORM_COOKIE) or sign_in.new_token()
+        token = request.cookies.get(FORM_COOKIE) or store.new_token()
         answer = look.page(
             "sign_in.html",
             status=error.status if error else 200,
