@@ -120,11 +120,12 @@ async def running(
                 since = datetime.now(UTC)
                 if seconds is None:
                     spawn("cameras", "simulate", "cameras", *_fleet(fleet))
-                spawn("stations", "stations", *_herding(stations, seconds))
+                life = ("--life", str(root / provision.LIFE_FILE))
+                spawn("stations", "stations", *_herding(stations, seconds), *life)
                 options = ["--barns", str(barns), "--interval", str(interval_s)]
                 options += ["--seconds", str(seconds)] if seconds else []
                 options += ["--day", str(DAY_S), "--tenant", provision.TENANT_ID]
-                spawn("simulator", "simulate", *options, "--journal", str(journal))
+                spawn("simulator", "simulate", *options, *life, "--journal", str(journal))
                 observer = Observer(
                     engines.environment,
                     edge_url=site.edge_url,
