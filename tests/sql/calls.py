@@ -79,6 +79,14 @@ CALLS = {
     "fn_local_date(text,timestamp with time zone)": (
         "select fn_local_date('Asia/Bangkok', fn_now())",
     ),
+    "fn_farm_date(text,text,timestamp with time zone)": (
+        "select fn_farm_date(tenant_id, farm_id, now()) from farms",
+        "select fn_farm_date(%(foreign_id)s::text, 'f', now())",
+    ),
+    "fn_batch_at(text,text,text,date)": (
+        "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
+        "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
+    ),
     "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
     "fn_session_at(uuid,timestamp with time zone)": (
         "select fn_session_at((select site_id from sites), fn_now())",
