@@ -95,10 +95,7 @@ class Intake(api.Routes):
     async def _address(self, bucket: objects.Bucket, image: ImageToUpload) -> UploadAddress:
         media_id, size_bytes, sha256 = _identity(image)
         key = media.object_key(
-            tenant_id=image.tenant_id,
-            farm_id=image.farm_id,
-            barn_id=image.barn_id,
-            device_id=image.device_id,
+            image,
             media_id=media_id,
             captured_at=image.captured_at,
             content_type=image.content_type,

@@ -322,8 +322,8 @@ def _read(raw: bytes, *, max_bytes: int) -> UploadRequest:
     except rules.TooLargeError as large:
         raise HttpError(413, str(large)) from None
     except InvalidError as invalid:
-        details = [_detail(reason) for reason in invalid.reasons]
-        raise HttpError(400, "the request is not valid", details=details) from None
+        details = [api.detail(reason) for reason in invalid.reasons]
+        raise HttpError(400, api.NOT_VALID, details=details) from None
 
 
 def _request_id(request: Request) -> UUID | None:
@@ -333,13 +333,7 @@ def _request_id(request: Request) -> UUID | None:
     try:
         return UUID(given)
     except ValueError:
-        details = [{"field": "x-request-id", "reason": "is not a UUID"}]
-        raise HttpError(400, "the request is not valid", details=details) from None
-
-
-def _detail(reason: str) -> dict[str, str]:
-    text, _, where = reason.partition(" - at `")
-    return {"field": where.removesuffix("`") or "$", "reason": text}
+        raise api.invalid(("x-request-id", "is not a UUID")) from None
 
 
 def _details(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
