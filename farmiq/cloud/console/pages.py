@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -88,6 +89,15 @@ class Pages:
         # Only a super admin may learn whether a company exists.
         except (session.NotYourCompanyError, session.NoSuchCompanyError):
             raise no_such_company() from None
+
+    @asynccontextmanager
+    async def visit(
+        self, request: Request, signed_in: SignIn
+    ) -> AsyncIterator[tuple[db.Connection, Company, datetime]]:
+        """As `as_person`, with the company and the database's clock, which decides about states."""
+        async with self.as_person(request, signed_in) as connection:
+            company = await self.company(connection, signed_in)
+            yield connection, company, await queries.now(connection)
 
     async def company(self, connection: db.Connection, signed_in: SignIn) -> Company:
         """The company of this transaction."""
