@@ -63,14 +63,14 @@ def app(site: str) -> FastAPI:
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
-        pages = Pages(nothing, nothing, nothing)
+        pages = Pages(nothing, nothing)
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
-        cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
+        cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
-        camera_accounts.Api(nothing, nothing).add_to(server.app)
+        camera_accounts.Api(nothing).add_to(server.app)
     return server.app
 
 

@@ -35,7 +35,7 @@ from farmiq.cloud.camera.accounts.kinds import (
 from farmiq.cloud.camera.accounts.people import Caller, People, with_retries
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.cloud.identity import sign_in
-from farmiq.plumbing import db, http
+from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.images.gallery import Gallery
@@ -106,12 +106,11 @@ def _route(
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
     gallery: Gallery | None = None
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)

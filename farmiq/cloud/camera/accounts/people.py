@@ -15,7 +15,6 @@ import psycopg
 from fastapi import Request
 
 from farmiq.cloud.camera.accounts import store
-from farmiq.cloud.identity import session
 from farmiq.cloud.identity.accounts import ROLES
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
@@ -75,7 +74,6 @@ class Caller:
 
 @dataclass
 class People:
-    pool: db.Pool
     sign_ins: SignIns
 
     @asynccontextmanager
@@ -84,20 +82,14 @@ class People:
     ) -> AsyncIterator[Caller]:
         """Raises HttpError 401, 403, 404, 429 or 503, or ConcurrentChangeError."""
         try:
-            person = await self.sign_ins.signed_in(request)
-            if person is None:
-                raise HttpError(401, "sign in first")
+            person = await self.sign_ins.require(request)
             if least != "viewer":
                 http.allow(request, person.email)
-            async with session.as_person(self.pool, person.token, company_id=company) as connection:
+            async with self.sign_ins.as_person(person, company_id=company) as connection:
                 company_id = await store.company(connection)
                 if least != "viewer":
                     await _check_role(connection, person.user_id, company_id, least=least)
                 yield Caller(connection, company_id, person.email, person.is_super_admin)
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
         except (*db.UNAVAILABLE, psycopg.Error) as error:
             raise _error_response(error) from error
 
