@@ -70,7 +70,7 @@ def app(site: str) -> FastAPI:
         cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
-        camera_accounts.Api(nothing).add_to(server.app)
+        camera_accounts.Api(nothing, nothing).add_to(server.app)
     return server.app
 
 

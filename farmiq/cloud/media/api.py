@@ -73,7 +73,7 @@ def _route(path: str, model: Any = None, **options: Any) -> Callable[[Handler], 
 @dataclass
 class Api(api.Routes):
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None
+    gallery: Gallery
 
     @_route(
         "",
@@ -97,8 +97,8 @@ class Api(api.Routes):
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         """The picture as it was taken, without EXIF and other metadata."""
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
     @_route(
         "/{media_id}/detail",
@@ -122,20 +122,16 @@ class Api(api.Routes):
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         """A small picture of it, at most 320 pixels wide and high."""
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.small(request, row["object_key"], row["sha256"])
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.small(request, row["object_key"], row["sha256"])
 
     async def _stored(
         self, request: Request, media_id: UUID, company: UUID | None
-    ) -> tuple[Mapping[str, Any], Gallery]:
+    ) -> Mapping[str, Any]:
         row = await self._row(request, media_id, company)
         if row["stored_at"] is None:
             raise HttpError(404, "this image is still at its edge; it comes when the edge can")
-        if self.gallery is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
-        return row, self.gallery
+        return row
 
     async def _row(
         self, request: Request, media_id: UUID, company: UUID | None

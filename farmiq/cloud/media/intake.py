@@ -26,6 +26,7 @@ from farmiq.messages import media
 from farmiq.messages.media import ImageToUpload, UploadAddress
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import gallery
 from farmiq.plumbing.storage import objects
 
 MAX_BYTES = 16 * 1024
@@ -79,9 +80,7 @@ class Intake(api.Routes):
         if image.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {image.tenant_id!r}")
         if self._bucket is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
+            raise gallery.no_store("cloud")
         try:
             address = await self._address(self._bucket, image)
         except (*db.UNAVAILABLE, *objects.UNAVAILABLE) as error:

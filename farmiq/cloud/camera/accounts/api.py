@@ -107,7 +107,7 @@ def _route(
 @dataclass
 class Api(api.Routes):
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None = None
+    gallery: Gallery
 
     def __post_init__(self) -> None:
         self.people = People(self.sign_ins)
@@ -354,8 +354,7 @@ class Api(api.Routes):
         """
         async with self.people.caller(*visit) as caller:
             image = await camera_images.stored(caller.connection, image_id)
-        gallery = camera_images.require(self.gallery)
-        return await gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
+        return await self.gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
 
     @_route("POST", "images/{image_id}/resend", models.CameraImage)
     async def resend(self, visit: AVisit, image_id: PathId, body: Empty) -> Any:

@@ -45,7 +45,7 @@ class SiteDayFilter(api.Filter):
 @dataclass(frozen=True)
 class SitePages:
     pages: pages.Pages
-    gallery: Gallery | None
+    gallery: Gallery
 
     def add_to(self, app: FastAPI) -> None:
         look.add_pages(
@@ -92,12 +92,12 @@ class SitePages:
         return await self.pages.page("image.html", signed_in, view)
 
     async def file(self, request: Request) -> Response:
-        stored, gallery = await self._stored(request)
-        return await gallery.whole(request, stored.key, stored.tag, pictures.JPEG)
+        stored = await self._stored(request)
+        return await self.gallery.whole(request, stored.key, stored.tag, pictures.JPEG)
 
     async def thumbnail(self, request: Request) -> Response:
-        stored, gallery = await self._stored(request)
-        return await gallery.small(request, stored.key, stored.tag)
+        stored = await self._stored(request)
+        return await self.gallery.small(request, stored.key, stored.tag)
 
     async def resend(self, request: Request) -> Response:
         """A person requests an image again (DB2-20)."""
@@ -257,12 +257,11 @@ class SitePages:
             raise _not_found("camera")
         return site, camera
 
-    async def _stored(self, request: Request) -> tuple[camera_images.Stored, Gallery]:
+    async def _stored(self, request: Request) -> camera_images.Stored:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            stored = await camera_images.stored(connection, image_id)
-        return stored, camera_images.require(self.gallery)
+            return await camera_images.stored(connection, image_id)
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
