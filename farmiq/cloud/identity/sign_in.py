@@ -9,6 +9,8 @@ of this browser are counted separately, so that attempts of others cannot lock t
 import hmac
 import secrets
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -20,6 +22,7 @@ from farmiq.cloud.identity import attempts, session, store
 from farmiq.cloud.identity.attempts import Attempts, Bound
 from farmiq.cloud.identity.checks import Checks, TooBusyError
 from farmiq.plumbing import db, http
+from farmiq.plumbing.http import HttpError
 
 COOKIE = "farmiq_sign_in"
 # How people authenticate at the API, for the OpenAPI document.
@@ -113,6 +116,29 @@ class SignIns:
             http.authenticated(request, sign_in.email)
         return sign_in
 
+    async def require(self, request: Request) -> store.SignIn:
+        """As `signed_in`. Raises HttpError 401 if it is nobody."""
+        sign_in = await self.signed_in(request)
+        if sign_in is None:
+            raise not_signed_in()
+        return sign_in
+
+    @asynccontextmanager
+    async def as_person(
+        self, sign_in: store.SignIn, *, company_id: UUID | None = None
+    ) -> AsyncIterator[db.Connection]:
+        """A transaction with this person's rights, for HTTP. Raises HttpError 401 or 404."""
+        try:
+            async with session.as_person(
+                self.pool, sign_in.token, company_id=company_id
+            ) as connection:
+                yield connection
+        except session.SignedOutError:
+            raise not_signed_in() from None
+        # Only a super admin may learn whether a company exists.
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
+            raise no_such_company() from None
+
     async def find(self, token: str | None) -> store.SignIn | None:
         if token is None or len(token) != store.TOKEN_LENGTH:
             return None
@@ -145,6 +171,14 @@ class SignIns:
                 lasts=self.lasts,
             )
         return token
+
+
+def not_signed_in() -> HttpError:
+    return HttpError(401, "sign in first")
+
+
+def no_such_company() -> HttpError:
+    return HttpError(404, "there is no such company")
 
 
 def browser_cookie(user: store.User) -> str:

@@ -8,10 +8,6 @@ from uuid import UUID
 
 from farmiq.plumbing import db
 
-_TOKEN_BYTES = 32
-TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
-_MAX_EMAIL = 254
-
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -35,6 +31,11 @@ class SignIn:
     is_super_admin: bool
     csrf_token: str = field(repr=False)
     remaining_s: float
+
+
+_TOKEN_BYTES = 32
+TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
+_MAX_EMAIL = 254
 
 
 def new_token() -> str:

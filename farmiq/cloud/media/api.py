@@ -7,18 +7,18 @@ image of another company the response is 404.
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from fastapi import Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, Handler, PathId
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.media import store
+from farmiq.farm import buckets
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images.gallery import Gallery
@@ -72,9 +72,8 @@ def _route(path: str, model: Any = None, **options: Any) -> Callable[[Handler], 
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None
+    gallery: Gallery
 
     @_route(
         "",
@@ -98,8 +97,8 @@ class Api(api.Routes):
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         """The picture as it was taken, without EXIF and other metadata."""
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
 
     @_route(
         "/{media_id}/detail",
@@ -123,20 +122,16 @@ class Api(api.Routes):
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
         """A small picture of it, at most 320 pixels wide and high."""
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.small(request, row["object_key"], row["sha256"])
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.small(request, row["object_key"], row["sha256"])
 
     async def _stored(
         self, request: Request, media_id: UUID, company: UUID | None
-    ) -> tuple[Mapping[str, Any], Gallery]:
+    ) -> Mapping[str, Any]:
         row = await self._row(request, media_id, company)
         if row["stored_at"] is None:
             raise HttpError(404, "this image is still at its edge; it comes when the edge can")
-        if self.gallery is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
-        return row, self.gallery
+        return row
 
     async def _row(
         self, request: Request, media_id: UUID, company: UUID | None
@@ -151,20 +146,9 @@ class Api(api.Routes):
     async def _as_person(
         self, request: Request, company: UUID | None
     ) -> AsyncIterator[db.Connection]:
-        try:
-            signed_in = await self.sign_ins.signed_in(request)
-            if signed_in is None:
-                raise HttpError(401, "sign in first")
-            async with session.as_person(
-                self.pool, signed_in.token, company_id=company
-            ) as connection:
-                yield connection
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
+        signed_in = await self.sign_ins.require(request)
+        async with self.sign_ins.as_person(signed_in, company_id=company) as connection:
+            yield connection
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +159,4 @@ def bounds(day: date | None, timezone: str) -> tuple[datetime | None, datetime |
     """When a day begins and ends where the company is."""
     if day is None:
         return None, None
-    zone = ZoneInfo(timezone)
-    begin = datetime.combine(day, time(), tzinfo=zone)
-    end = datetime.combine(day + timedelta(1), time(), tzinfo=zone)
-    return begin.astimezone(UTC), end.astimezone(UTC)
+    return buckets.midnight(day, timezone), buckets.midnight(day + timedelta(1), timezone)

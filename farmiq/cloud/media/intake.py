@@ -26,6 +26,7 @@ from farmiq.messages import media
 from farmiq.messages.media import ImageToUpload, UploadAddress
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import gallery
 from farmiq.plumbing.storage import objects
 
 MAX_BYTES = 16 * 1024
@@ -79,9 +80,7 @@ class Intake(api.Routes):
         if image.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {image.tenant_id!r}")
         if self._bucket is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
+            raise gallery.no_store("cloud")
         try:
             address = await self._address(self._bucket, image)
         except (*db.UNAVAILABLE, *objects.UNAVAILABLE) as error:
@@ -95,10 +94,7 @@ class Intake(api.Routes):
     async def _address(self, bucket: objects.Bucket, image: ImageToUpload) -> UploadAddress:
         media_id, size_bytes, sha256 = _identity(image)
         key = media.object_key(
-            tenant_id=image.tenant_id,
-            farm_id=image.farm_id,
-            barn_id=image.barn_id,
-            device_id=image.device_id,
+            image,
             media_id=media_id,
             captured_at=image.captured_at,
             content_type=image.content_type,

@@ -31,9 +31,8 @@ from farmiq.messages import topics
 from farmiq.nats_users import subject
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.messaging import gateway_session, mqtt, nats, stream
+from farmiq.plumbing.messaging import mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import Cursors
-from farmiq.plumbing.messaging.gateway_session import SessionWatch
 from farmiq.plumbing.runtime import lease, schedule
 from farmiq.plumbing.runtime.schedule import Job
 
@@ -189,7 +188,7 @@ async def _hold_session(
     """As the leader: a session at an MQTT broker, with our own client id."""
     url = (settings.ingress_url or settings.mqtt_url).get_secret_value()
     name = settings.mqtt_client_id or NAME
-    client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
+    client_id = await source.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
             url, client_id=client_id, topics=topics.UP, tls=settings.tls, permit=leader.confirm
@@ -203,7 +202,7 @@ async def _hold_session(
             WAITING.set_function(lambda: client.waiting)
             WAITING_BYTES.set_function(lambda: client.waiting_bytes)
             PAUSED.set_function(lambda: client.paused)
-            session = SessionWatch(pool, client, name=name, on_lost=report_lost_session)
+            session = source.SessionWatch(pool, client, name=name, on_lost=report_lost_session)
             group.create_task(schedule.run_repeatedly(Job("ingress.session", 1.0, session.look)))
             await intake.run(group, settings, leader)
 

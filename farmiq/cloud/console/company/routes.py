@@ -91,9 +91,9 @@ class CompanyPages:
         except session.NotYourCompanyError:
             raise http.HttpError(403, "you may look at your own company only") from None
         except session.NoSuchCompanyError:
-            raise pages.no_such_company() from None
+            raise sign_in.no_such_company() from None
         except session.SignedOutError:
-            raise pages.not_signed_in() from None
+            raise sign_in.not_signed_in() from None
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
     def _form(
