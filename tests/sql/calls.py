@@ -36,6 +36,9 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_calendar_now()": ("select fn_calendar_now()",),
+    "fn_replaced_event(jsonb)": (
+        'select fn_replaced_event(\'{"replaces": "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"}\')',
+    ),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     "fn_device_trend(uuid,integer)": (
         "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from farmiq.cloud.console.weighings.view import Event, Weighing
+from farmiq.farm import sessions
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
@@ -13,15 +14,7 @@ from farmiq.plumbing import db
 MAX_A_DAY = 20_000
 MAX_EVENTS = 1000
 
-# Incomplete: without an image for too long since its first event, or without another part since
-# its last (C-27). Times are the cloud's, not the device's.
-_STATE = """
-case when w.status <> 'cancelled' and (
-    w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
-      or w.image_count is not null and w.image_count <> cardinality(w.media_ids))
-    or 'image' = any(w.missing) and w.received_at < c.now - %(patience_s)s * interval '1 second')
-  then 'INCOMPLETE' else w.status end
-"""
+_STATE = f"case when {sessions.OVERDUE_SQL} then 'INCOMPLETE' else w.status end"
 # The batch that its station or edge named, else the one that was in the barn on that local day.
 _BATCH = """
 case when w.batch_id is not null or w.clock_suspect then w.batch_id
