@@ -27,9 +27,9 @@ _COLUMNS = f"""
   w.cancel_reason, w.received_at, w.station_id, w.clock_suspect
 """
 _FROM = "from weight_sessions w, (select fn_now() as now) c"
-_WEIGHING = f"select {_COLUMNS}, {_BATCH} as batch_id {_FROM} "  # noqa: S608 - it stands above
+_WEIGHING = f"select {_COLUMNS}, {_BATCH} as batch_id {_FROM} "
 # A day's page does not show batches, and finding them for thousands of rows takes long.
-_OF_A_DAY = f"select {_COLUMNS}, w.batch_id {_FROM} "  # noqa: S608 - it stands above
+_OF_A_DAY = f"select {_COLUMNS}, w.batch_id {_FROM} "
 
 
 async def day(
