@@ -24,6 +24,7 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    kpi,
     losses,
     masterdata,
     media,
@@ -65,7 +66,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+        "kpi": kpi.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
+        "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,
