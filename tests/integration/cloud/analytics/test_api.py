@@ -35,7 +35,7 @@ class Reader:
 
 @pytest.fixture
 async def reader(analytics: Analytics) -> AsyncIterator[Reader]:
-    """ann of t-001 and bea of t-002; t-001 has a batch with three days of figures."""
+    """Ann of t-001 and bea of t-002; t-001 has a batch with three days of figures."""
     farm = analytics
     farm.farm()
     farm.batch()
@@ -63,13 +63,13 @@ async def reader(analytics: Analytics) -> AsyncIterator[Reader]:
 
 
 async def test_figures_come_page_by_page_and_filtered(reader: Reader, analytics: Analytics) -> None:
-    seen, cursor = [], ""
-    while cursor is not None:
-        answer = await reader.get("kpis", limit=4, **({"cursor": cursor} if cursor else {}))
+    page: dict[str, Any] = {"next_cursor": ""}
+    seen = []
+    while page["next_cursor"] is not None:
+        answer = await reader.get("kpis", limit=4, cursor=page["next_cursor"])
         assert answer.status_code == 200, answer.text
         page = answer.json()
         seen += [(row["kpi_date"], row["kpi_type"]) for row in page["kpis"]]
-        cursor = page["next_cursor"]
     figures = analytics.figures()
     assert seen == sorted(figures, key=lambda key: (-int(key[0].replace("-", "")), key[1]))
     rows = (await reader.get("kpis", batch="b", type_="weight_mean", to=on(1))).json()["kpis"]
