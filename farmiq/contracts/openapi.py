@@ -14,12 +14,14 @@ from fastapi.routing import APIRoute
 
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.api import WeighingApi
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
+from farmiq.cloud.feed import api as cloud_feed
 from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
@@ -71,6 +73,8 @@ def app(site: str) -> FastAPI:
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
+        cloud_barn.Api(nothing, nothing).add_to(server.app)
+        cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app
 
 
