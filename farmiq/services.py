@@ -120,7 +120,7 @@ SERVICES = (
     _service(
         "edge-weighvision-session",
         "farmiq.edge.weighvision.service",
-        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        reads=("weight_session_events", "media_objects", "farms", "cloud_farms", "the clock"),
         writes=(
             "weight_sessions",
             "alerts",
@@ -131,8 +131,15 @@ SERVICES = (
     _service(
         "edge-sync-forwarder",
         "farmiq.edge.sync.service",
-        reads=("sync_outbox", "POST /api/v1/sync/redrive", "POST /api/v1/sync/unclaim-stuck"),
-        writes="sync_outbox, sync_state, sync_drain, sync_archives, alerts, audit_log, POST "
+        reads=(
+            "sync_outbox",
+            "POST /api/v1/sync/redrive",
+            "POST /api/v1/sync/unclaim-stuck",
+            "GET /api/v1/edges/context of the cloud",
+            "devices",
+        ),
+        writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
+        "cloud_batches, telemetry_rezoned, alerts, audit_log, POST "
         "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
         "GET /api/v1/sync/outbox",
     ),
@@ -140,14 +147,25 @@ SERVICES = (
         "cloud-edges-registry",
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
-        "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins",
+        "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
+        "breed_standards",
         writes=(
             "edge_keys",
             "edge_actions",
             "edge_heartbeats",
             "GET /api/v1/edges",
+            "GET /api/v1/edges/context",
             "GET /.well-known/jwks.json",
         ),
+    ),
+    _service(
+        "cloud-farms-registry",
+        "farmiq.cloud.farms.service",
+        reads="PUT, DELETE /api/v1/farms/…, /api/v1/barns/…, /api/v1/batches/…, "
+        "/api/v1/feed-products/…, /api/v1/metrics/…, /api/v1/breed-standards/…, POST "
+        "/api/v1/…/import, sign_ins, memberships",
+        writes="farms, barns, batches, feed_products, metrics, breed_standards, "
+        "master_data_actions, GET of the same",
     ),
     _service(
         "cloud-ingestion",
@@ -238,8 +256,23 @@ SERVICES = (
         writes=("petri_observations", "POST /api/v1/ingestion/batch"),
     ),
     _sink("cloud-inference-service", "ingest", "inference_events", "INFERENCE"),
-    _sink("cloud-feed-service", "ingest", "feed_events", "FEED"),
-    _sink("cloud-barn-service", "ingest", "barn_events", "BARN"),
+    _service(
+        "cloud-feed-service",
+        "farmiq.cloud.feed.service",
+        reads="farmiq.cloud-feed-service.ingest.queue, companies, POST /api/v1/feed/lots, POST "
+        "/api/v1/feed/intakes, barns, batches, farms, sign_ins, memberships",
+        writes="feed_events, posted_events, farmiq.feed.exchange, "
+        "farmiq.cloud-feed-service.dlq.queue, GET /api/v1/feed/lots, GET /api/v1/feed/intakes, GET "
+        "/api/v1/feed/stock",
+    ),
+    _service(
+        "cloud-barn-service",
+        "farmiq.cloud.barn.service",
+        reads="farmiq.cloud-barn-service.ingest.queue, companies, POST /api/v1/barn/records, "
+        "barns, batches, farms, sign_ins, memberships",
+        writes="barn_events, posted_events, farmiq.barn.exchange, "
+        "farmiq.cloud-barn-service.dlq.queue, GET /api/v1/barn/records",
+    ),
     _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
     _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
     _service(
