@@ -42,6 +42,8 @@ POINTS = {
     "sync.after_archive": "undelivered rows are in a file; they are still in the outbox too",
     "sync.after_answer": "the cloud has said yes; the rows are still leased",
     "sync.before_settle_commit": "rows are marked as delivered, not committed",
+    "context.before_commit": "the cloud's master data is stored at the edge, not committed",
+    "context.after_commit": "the cloud's master data is stored; nothing has used it yet",
     "feed.in_derivation": "intakes, events and state of a silo are written, not committed",
     "media.after_look": "an image's bytes were looked at; nothing is written",
     "media.before_stored_commit": "an image is marked as stored and owed, not committed",

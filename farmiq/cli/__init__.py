@@ -15,6 +15,7 @@ import typer
 from farmiq.cli import (
     agent,
     alert,
+    batch,
     bench,
     camera,
     camera_gateway,
@@ -65,7 +66,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+        "batch": batch.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
+        "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,

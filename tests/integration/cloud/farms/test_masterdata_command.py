@@ -68,7 +68,12 @@ def test_file_with_bad_lines_changes_nothing_and_names_them() -> None:
 def test_row_without_its_farm_changes_nothing() -> None:
     done = load("barns", BARNS)
     assert done.exit_code == 1
-    assert "its farm is not registered; nothing was changed" in done.output
+    problems = json.loads(done.stdout)["problems"]
+    assert [(problem["line"], problem["field"]) for problem in problems] == [
+        (2, "farm_id"),
+        (3, "farm_id"),
+    ]
+    assert problems[0]["reason"] == "barn north 1: its farm is not registered"
 
 
 @pytest.mark.usefixtures("company")
