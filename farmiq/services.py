@@ -260,7 +260,18 @@ SERVICES = (
     _sink("cloud-barn-service", "ingest", "barn_events", "BARN"),
     _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
     _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
-    _sink("cloud-analytics-service", "kpi", "kpi_events", "KPI"),
+    _service(
+        "cloud-analytics-service",
+        "farmiq.cloud.analytics.service",
+        reads="farmiq.cloud-analytics-service.days.queue, "
+        "farmiq.cloud-analytics-service.kpi.queue, companies, farms, batches, breed_standards, "
+        "metrics, weight_sessions, weighvision_events, feed_events, barn_events, telemetry_agg, "
+        "sign_ins",
+        writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
+        "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
+        "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
+        "/api/v1/batches/{batch_id}/weighings",
+    ),
     _service(
         "cloud-camera-calendar",
         "farmiq.cloud.camera.calendar.service",

@@ -314,7 +314,7 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
     stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
     named = next(
-        (candidate for candidate in bus.WORKS if event_type in candidate.event_types), bus.TELEMETRY
+        (candidate for candidate in bus.SINKS if event_type in candidate.event_types), bus.TELEMETRY
     )
     return stored_by or named
 

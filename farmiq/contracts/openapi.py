@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.analytics import api as analytics
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
@@ -73,6 +74,7 @@ def app(site: str) -> FastAPI:
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
+        analytics.Api(nothing, nothing).add_to(server.app)
     return server.app
 
 
