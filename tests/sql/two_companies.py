@@ -182,6 +182,18 @@ SEED = {
     "device_events": _EVENT.format("device_events"),
     "sync_events": _EVENT.format("sync_events"),
     "kpi_events": _EVENT.format("kpi_events"),
+    "kpi_daily": """
+        insert into kpi_daily (tenant_id, farm_id, barn_id, batch_id, kpi_date, kpi_type, value,
+          unit, source_event_count)
+        values (%(tenant)s, 'f', 'b', 'x', '2026-05-02', 'intake_kg', 1, 'kg', 1)""",
+    "batch_days": """
+        insert into batch_days (tenant_id, batch_id, kpi_date, hours)
+        values (%(tenant)s, 'x', '2026-05-02', 24)""",
+    # The batches above have marked their days.
+    "analytics_dirty_days": "",
+    "analytics_pending": """
+        insert into analytics_pending (tenant_id, event_id, family)
+        values (%(tenant)s, %(id)s, 'feed')""",
 }
 
 PASSWORD = "long enough 1"
