@@ -180,13 +180,19 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.ingest.queue",
             "farmiq.cloud-telemetry-service.agg.queue",
             "companies",
+            "farms",
+            "sign_ins",
         ),
         writes=(
             "telemetry_readings",
             "telemetry_latest",
-            "telemetry_aggregates",
-            "telemetry_latest_aggregates",
+            "telemetry_agg",
+            "telemetry_dirty",
+            "telemetry_rezoned",
+            "telemetry_state",
+            "farmiq.telemetry.exchange",
             "farmiq.cloud-telemetry-service.dlq.queue",
+            "GET /api/v1/telemetry/range",
         ),
     ),
     _service(
@@ -305,11 +311,11 @@ SERVICES = (
     _service(
         "cloud-console",
         "farmiq.cloud.console.service",
-        reads="telemetry_latest, telemetry_readings, telemetry_latest_aggregates, "
-        "telemetry_aggregates, device_events, weight_sessions, weighvision_events, "
-        "media_objects, sites, devices, site_device_sessions, expected_wakes, "
-        "device_wake_payloads, device_images, petri_observations, device_alerts, the "
-        "cloud's bucket, companies, users, sign_ins, memberships",
+        reads="telemetry_latest, telemetry_readings, telemetry_agg, device_events, "
+        "weight_sessions, weighvision_events, media_objects, sites, devices, "
+        "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
+        "petri_observations, device_alerts, the cloud's bucket, companies, users, "
+        "sign_ins, memberships",
         writes="device_schedule_changes, device_images, sign_ins, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",

@@ -26,6 +26,7 @@ from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
 from farmiq.edge.devices import api as devices
@@ -72,6 +73,7 @@ def app(site: str) -> FastAPI:
         farms.Api(nothing, nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
+        cloud_telemetry.Api(nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing, nothing).add_to(server.app)
