@@ -1,11 +1,13 @@
 """A simulated life, posted by an enrolled edge to the real cloud, against the figures it makes."""
 
 import ssl
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import psycopg
 import pytest
 
@@ -77,8 +79,9 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sit
     farm.start("cloud")
     await farm.until_ready()
 
-    posted = await post.post(life, STANDARD, await enrolled(farm))
-    await until(lambda: settled(farm, posted), within_s=300)
+    edge = await enrolled(farm)
+    posted = await post.post(life, STANDARD, edge)
+    await until(lambda: settled(farm, posted), within_s=400)
 
     found = figures(farm)
     assert {
@@ -89,6 +92,18 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sit
             key, expected, tolerance = checked
             assert key in found, key
             assert found[key] == pytest.approx(expected, abs=tolerance), key
+    ordinary, behind, hot, _ = (_last_week(found, flock) for flock in life.flocks)
+    assert hot["thi_hours"] > 50 + ordinary["thi_hours"]
+    assert behind["weight_uniformity"] < ordinary["weight_uniformity"] - 70
+    assert _share_of_standard(farm, life.flocks[0]) == pytest.approx(1, abs=0.04)
+    assert _share_of_standard(farm, life.flocks[1]) == pytest.approx(0.85, abs=0.05)
+
+    # The first days once more, as after a demo that was stopped while it posted them.
+    before = farm.cloud("select sum(revision), count(*) from kpi_daily")
+    first_days = msgspec.structs.replace(life, until=life.until - timedelta(days=32))
+    assert await post.post(first_days, STANDARD, edge) > 1000
+    assert settled(farm, posted)
+    assert farm.cloud("select sum(revision), count(*) from kpi_daily") == before
 
 
 def settled(farm: Farm, posted: int) -> bool:
@@ -134,6 +149,27 @@ def _checks(
         if number > 7 and feed_kg:
             share = error_kg * day.head / gained_kg
             yield of(day, "fcr", feed_kg / gained_kg, feed_kg / gained_kg * share / (1 - share))
+
+
+def _last_week(found: Figures, flock: flocks.Flock) -> Counter[str]:
+    """Sums of the figures of a batch over its last seven days."""
+    dates = {on for batch, on, _ in found if batch == flock.batch_id}
+    totals: Counter[str] = Counter()
+    for (batch, on, kind), value in found.items():
+        if batch == flock.batch_id and on in sorted(dates)[-7:]:
+            totals[kind] += value  # type: ignore[assignment]
+    return totals
+
+
+def _share_of_standard(farm: Farm, flock: flocks.Flock) -> float:
+    """The newest mean weight as a share of what the standard says for that age."""
+    rows = farm.cloud(
+        "select distinct on (batch_id) batch_id, value, expected_value, difference from kpi_daily "
+        "where kpi_type = 'weight_mean' order by batch_id, kpi_date desc"
+    )
+    value, expected, difference = {row[0]: row[1:] for row in rows}[flock.batch_id]
+    assert difference == pytest.approx(value - expected)
+    return float(value / expected)
 
 
 def _hours(on: date) -> int:

@@ -187,7 +187,8 @@ async def test_zone_set_at_the_edge_counts_before_the_clouds(
         owner.execute(
             "insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, "
             "event_id, occurred_at, ingested_at, metric_value, unit, clock_suspect) values "
-            "('t-001', 'd', 'temperature', 'f-001', 'b-001', gen_random_uuid(), now(), now(), 1, 'C', false)"
+            "('t-001', 'd', 'temperature', 'f-001', 'b-001', gen_random_uuid(), now(), now(), 1, "
+            "'C', false)"
         )
     rezoned = "select tenant_id, device_id from telemetry_rezoned"
     await edge.fetch()

@@ -89,3 +89,16 @@ def test_columns_of_a_kind_are_said_and_unknown_kinds_refused() -> None:
     unknown = run("columns", "animals")
     assert unknown.exit_code == 2
     assert "there is no kind 'animals'; choose farms, barns" in unknown.output
+
+
+@pytest.mark.usefixtures("company")
+def test_example_of_a_breed_standard_is_imported_and_says_that_it_is_one() -> None:
+    done = run("example", "--tenant", "hill", "--json")
+    assert json.loads(done.stdout) == {"rows": 171, "changed": 171, "dry_run": False}
+    listed = json.loads(
+        run("ls", "breed_standards", "--tenant", "hill", "--limit", "1000", "--json").stdout
+    )
+    assert {row["breed"] for row in listed} == {"example"}
+    assert all(row["source"].startswith("EXAMPLE made up") for row in listed)
+    mixed = [row["weight_kg"] for row in listed if row["sex"] == "mixed"]
+    assert mixed == sorted(mixed)
