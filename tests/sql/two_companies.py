@@ -129,6 +129,10 @@ SEED = {
     "breed_standards": """
         insert into breed_standards (tenant_id, species, breed, sex, age_days, weight_kg, source)
         values (%(tenant)s, 'broiler', 'example', 'mixed', 7, 0.2, 'an example')""",
+    "posted_events": """
+        insert into posted_events (tenant_id, idempotency_key, content_hash, event_id, event_type,
+          subject, event, posted_by, posted_at)
+        values (%(tenant)s, 'k', 'x', %(id)s, 'barn.record.created', 'r', '{}', 'a', now())""",
     "master_data_actions": """
         insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key)
         values (%(id)s, now(), 'a', 'add', %(tenant)s, 'farms', 'f')""",
