@@ -92,6 +92,11 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sit
             key, expected, tolerance = checked
             assert key in found, key
             assert found[key] == pytest.approx(expected, abs=tolerance), key
+    safe_from = farm.cloud(
+        "select batch_id, fn_safe_to_sell_from(tenant_id, batch_id) from batches order by 1"
+    )
+    last_days = {day.batch_id: day.safe_from for day in days}
+    assert dict(safe_from) == last_days
     ordinary, behind, hot, _ = (_last_week(found, flock) for flock in life.flocks)
     assert hot["thi_hours"] > 50 + ordinary["thi_hours"]
     assert behind["weight_uniformity"] < ordinary["weight_uniformity"] - 70

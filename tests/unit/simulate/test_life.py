@@ -173,7 +173,8 @@ def test_flocks_differ_from_their_standard_as_their_barns_do() -> None:
 
 def test_treated_flock_is_safe_to_sell_when_its_withdrawal_days_are_over() -> None:
     assert days_of(BEHIND)[-1].safe_from == LIFE.today + timedelta(days=4)
-    assert days_of(ORDINARY)[-1].safe_from is None
+    vaccinated_on = LIFE.flocks[0].placed_on + timedelta(days=14)
+    assert days_of(ORDINARY)[-1].safe_from == vaccinated_on
 
 
 def test_live_farm_goes_on_where_the_history_ends() -> None:

@@ -306,7 +306,7 @@ class _Day:
             product=treatment.product, dose=treatment.dose, dose_unit=treatment.dose_unit,
             **withdrawal,
         )  # fmt: skip
-        return act if days is None else act._replace(counts=("withdrawal", days))
+        return act._replace(counts=("withdrawal", days or 0))
 
     # --- weighings
 
