@@ -116,7 +116,7 @@ _CLOUD = {
 }
 _TABLES = {
     bus.TELEMETRY: "telemetry_readings",
-    bus.AGGREGATES: "telemetry_aggregates",
+    bus.AGGREGATES: "telemetry_agg",
     bus.WEIGHVISION: "weighvision_events",
     bus.MEDIA: "media_events",
     bus.INFERENCE: "inference_events",
@@ -133,6 +133,10 @@ _STORED = {
         where event_id = %s"""  # noqa: S608 - one of ours
     for table in _TABLES.values()
 }
+# A bucket is one row, however often an edge sends it; its id is the event of the last time.
+_STORED["telemetry_agg"] = """
+    select a.stored_at, 'telemetry-agg-…' as trace_id
+    from companies join telemetry_agg a using (tenant_id) where a.sent and a.id = %s"""
 
 
 Rows = dict[str, dict[str, Any] | None]
@@ -314,7 +318,7 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
     stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
     named = next(
-        (candidate for candidate in bus.WORKS if event_type in candidate.event_types), bus.TELEMETRY
+        (candidate for candidate in bus.SINKS if event_type in candidate.event_types), bus.TELEMETRY
     )
     return stored_by or named
 
@@ -531,6 +535,8 @@ def _cloud_hops(
         if stored_row
         else "not stored yet"
     )
+    if work is bus.AGGREGATES and not stored_row:
+        stored += ", or sent again since with more readings"
     return [
         Hop("cloud", "ingestion_dedupe", received, batch),
         Hop("cloud", work.queue, received, queue, command),

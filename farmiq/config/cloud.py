@@ -68,6 +68,29 @@ class CloudSettings(Settings):
         "how long it is kept which batches came from which edge",
         ge=1,
     )
+    telemetry_agg_every_s: PositiveFloat = setting(
+        "CLOUD_TELEMETRY_AGG_SECONDS",
+        10,
+        "how often minutes, hours and days are computed from the readings that came",
+    )
+    telemetry_settle_s: NonNegativeFloat = setting(
+        "CLOUD_TELEMETRY_SETTLE_SECONDS",
+        60,
+        "an hour or a day is published as telemetry.aggregated so long after its end, and "
+        "whenever late readings change it after that",
+    )
+    telemetry_raw_days: PositiveInt | None = setting(
+        "CLOUD_TELEMETRY_RAW_RETENTION_DAYS",
+        None,
+        "how long readings are kept, by their own time; minutes, hours and days stay. "
+        "Default: for ever",
+    )
+    telemetry_minutes_days: PositiveInt | None = setting(
+        "CLOUD_TELEMETRY_MINUTES_RETENTION_DAYS",
+        None,
+        "how long minutes are kept, at least as long as readings; hours and days stay. "
+        "Default: for ever",
+    )
     s3_url: SecretStr | None = setting(
         "FARMIQ_CLOUD_S3_URL",
         None,

@@ -358,6 +358,9 @@ class EdgeSettings(Settings):
     sync_heartbeat_s: PositiveFloat = setting(
         "SYNC_HEARTBEAT_SECONDS", 60, "how often this edge tells the cloud how it is"
     )
+    sync_context_s: PositiveFloat = setting(
+        "SYNC_CONTEXT_SECONDS", 60, "how often this edge asks the cloud for its master data"
+    )
     sync_gzip: bool = setting("SYNC_GZIP", True, "batches travel compressed")
     sync_stall_s: PositiveFloat = setting(
         "SYNC_STALL_SECONDS", 600, "a backlog that has not fallen for so long raises an alert"

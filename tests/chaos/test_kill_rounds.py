@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from farmiq import crash
-from farmiq.edge.telemetry import rules
+from farmiq.farm import months
 from farmiq.lab.stack import processes
 from tests.chaos.rounds import UNRESOLVED, Battered
 from tests.support.farm import STARTED
@@ -36,6 +36,8 @@ Record = Callable[[str, object], None]
 # Points of a command, or beside the way of what devices send: tests of their own reach those.
 ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
+    "context.before_commit": "tests/integration/cloud/test_edge_context.py",
+    "context.after_commit": "tests/integration/cloud/test_edge_context.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
@@ -133,7 +135,7 @@ async def test_death_in_partition_upkeep(battered: Battered, record_property: Re
     )
 
     async def die_there() -> None:
-        month = rules.add_months(datetime.now(UTC).date(), 2)
+        month = months.add_months(datetime.now(UTC).date(), 2)
         with psycopg.connect(farm.edge_db.admin_url) as owner:
             # All at once, before intake holds one of them and waits for the other.
             owner.execute("lock table telemetry_raw in access exclusive mode")

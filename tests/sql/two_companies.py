@@ -17,10 +17,10 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
     "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases",
-    "broker_cursors",
+    "broker_cursors", "telemetry_dirty", "telemetry_state",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks"}
+NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks", "telemetry_rezoned"}
 
 # The tables of event families are all alike but for columns made from the payload.
 _EVENT = """
@@ -129,6 +129,9 @@ SEED = {
     "breed_standards": """
         insert into breed_standards (tenant_id, species, breed, sex, age_days, weight_kg, source)
         values (%(tenant)s, 'broiler', 'example', 'mixed', 7, 0.2, 'an example')""",
+    "master_data_actions": """
+        insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key)
+        values (%(id)s, now(), 'a', 'add', %(tenant)s, 'farms', 'f')""",
     "ingestion_dedupe": """
         insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
         values (%(tenant)s, %(id)s, 'telemetry.ingested', 'x', 'b')""",
@@ -159,12 +162,15 @@ SEED = {
         insert into edge_heartbeats (tenant_id, edge_cluster_id, received_at, sent_at,
           clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
         values (%(tenant)s, 'e', now(), now(), 0, '{}', 0, 0, 0, 0)""",
-    "telemetry_latest_aggregates": """
-        insert into telemetry_latest_aggregates (tenant_id, device_id, metric_type, farm_id,
-          barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at,
-          reading_count)
-        values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, '1m', 1, 'C', now(), now(), 1)""",
-    "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
+    "telemetry_agg": """
+        insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
+          bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
+          sum_value, count)
+        values (%(id)s, %(tenant)s, 'f', 'b', 'd', '1m', now(), now(), 'temperature', 'C', 1, 1, 1,
+          1, 1)""",
+    "telemetry_rezoned": """
+        insert into telemetry_rezoned (tenant_id, device_id, metric_type)
+        values (%(tenant)s, 'd', 'temperature')""",
     "weighvision_events": _EVENT.format("weighvision_events"),
     "weight_sessions": """
         insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at)

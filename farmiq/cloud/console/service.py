@@ -1,6 +1,6 @@
 """Console: sign-in, and live pages of the latest readings, weighings and sites.
 
-telemetry_latest, telemetry_readings, telemetry_latest_aggregates, telemetry_aggregates,
+telemetry_latest, telemetry_readings, telemetry_agg,
 device_events, weight_sessions, weighvision_events, media_objects,
 site_device_sessions, expected_wakes, device_wake_payloads, device_images, devices
 --with the rights of the person--> [console] --HTML, SSE, JSON--> browsers, programs

@@ -1,4 +1,4 @@
-"""The tables users and sign_ins, as the service sees them."""
+"""The tables users, memberships and sign_ins, as the service sees them."""
 
 import hashlib
 import secrets
@@ -102,3 +102,26 @@ async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> None:
 
 async def delete_expired(connection: db.Connection) -> None:
     await connection.execute("delete from sign_ins where expires_at <= fn_now()")
+
+
+async def active_company(connection: db.Connection) -> tuple[UUID, str]:
+    """The active company of the person, and its tenant."""
+    rows = await db.fetch_all(connection, "select get_active_company_id(), get_active_tenant_id()")
+    company_id, tenant_id = rows[0]
+    return company_id, tenant_id
+
+
+async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> str | None:
+    """As the service: the person's role in this company."""
+    name: str | None = await db.fetch_value(
+        connection,
+        """
+        select case when u.is_super_admin then 'admin' else m.role end
+        from users u
+        left join memberships m on m.user_id = u.user_id and m.company_id = %s
+        where u.user_id = %s
+        """,
+        company_id,
+        user_id,
+    )
+    return name

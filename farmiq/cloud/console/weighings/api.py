@@ -39,6 +39,10 @@ class WeighingFilter(api.SpanFilter):
     farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
     barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
     device: Annotated[Id | None, Field(description="Only this device's.")] = None
+    batch: Annotated[
+        Id | None,
+        Field(description="Only this batch's: named, or in the barn on that local day."),
+    ] = None
     state: Annotated[
         State | None, api.any_case(weighings.STATES), Field(description="Only in this state.")
     ] = None
@@ -54,6 +58,7 @@ class CompanyFilter(api.Filter):
 class Weighing(api.Model):
     """`state` is the status, or INCOMPLETE while a part is missing for too long: see `lacking`.
 
+    `batch_id` is the batch that was named, else the one that was in the barn on that local day.
     `media_ids` are the images that were announced, in their order. `clock_suspect`: the clock of
     the device cannot be right, so times of this session may be wrong.
     """
