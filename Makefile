@@ -51,7 +51,7 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery rollups cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
 
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)
