@@ -28,7 +28,7 @@ from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, migrations
 from farmiq.plumbing.bus import amqp
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 ENGINES = ("postgres-cloud", "rabbitmq")
 SERIES = 500

@@ -1,6 +1,6 @@
-"""Barn records: what people write down about a barn. The same on MQTT and on the bus (C-46)."""
+"""Barn records: what people write down about a barn. The same on MQTT and on the bus (C-111)."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -9,34 +9,98 @@ from farmiq.messages.kinds import Name, Rules, Text, Unit, require_utc
 
 RECORD_CREATED = "barn.record.created"
 
-RecordType = Literal["mortality", "cull", "water", "temperature", "note"]
-_COUNTED = ("mortality", "cull")
+RecordType = Literal[
+    "mortality", "cull", "water", "temperature", "note",
+    "head_count", "treatment", "vaccination", "welfare", "housing",
+]  # fmt: skip
+TEXTS = ("note", "welfare", "housing")
+ANIMALS = ("mortality", "cull", "head_count", "treatment", "vaccination")
+MEDICINES = ("treatment", "vaccination")
+# Litres in one of these; a water record without a unit is in litres.
+LITRES_OF = {"l": 1.0, "L": 1.0, "m3": 1000.0}
+
+# More than any barn holds; the sum of a batch's records is still an exact number.
+MAX_ANIMALS = 10_000_000
+MAX_VALUE = 1e9
+
+Dose = Annotated[float, msgspec.Meta(gt=0, le=MAX_VALUE)]
+WithdrawalDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
 
 
-class BarnRecordCreated(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a note is its text, of everything else a number (D-22)."""
+class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says: the value of a note is its text, of a measurement a number (D-22).
 
-    record_id: Id
+    `product`, `dose`, `dose_unit` and `withdrawal_days` are of treatments and vaccinations.
+    `replaces` names the record that this one corrects, `batch_id` the animals it is about.
+    """
+
     record_type: RecordType
     value: float | Text
+    unit: Unit | msgspec.UnsetType | None = msgspec.UNSET
+    product: Name | msgspec.UnsetType | None = msgspec.UNSET
+    dose: Dose | msgspec.UnsetType | None = msgspec.UNSET
+    dose_unit: Unit | msgspec.UnsetType | None = msgspec.UNSET
+    withdrawal_days: WithdrawalDays | msgspec.UnsetType | None = msgspec.UNSET
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    replaces: Id | msgspec.UnsetType | None = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            if broken := rule(self):
+                raise ValueError(broken)
+
+    def _text_or_number(self) -> str | None:
+        if (self.record_type in TEXTS) == isinstance(self.value, str):
+            return None
+        return f"`value` of {_called(self.record_type)} must be " + (
+            "text" if self.record_type in TEXTS else "a number"
+        )
+
+    def _whole_animals(self) -> str | None:
+        if self.record_type not in ANIMALS or isinstance(self.value, str):
+            return None
+        if self.value < 0:
+            return f"`value` of {_called(self.record_type)} must not be negative"
+        if self.value > MAX_ANIMALS or self.value != int(self.value):
+            name, most = _called(self.record_type), MAX_ANIMALS
+            return f"`value` of {name} must be whole animals, at most {most}"
+        return None
+
+    def _sensible_water(self) -> str | None:
+        if self.record_type != "water" or isinstance(self.value, str):
+            return None
+        if not 0 <= self.value <= MAX_VALUE:
+            return "`value` of water must be between 0 and a thousand million"
+        return None
+
+    def _names_the_medicine(self) -> str | None:
+        if self.record_type in MEDICINES and not self.product:
+            return f"{_called(self.record_type)} needs its `product`"
+        return None
+
+    rules: ClassVar[Rules] = (
+        _text_or_number, _whole_animals, _sensible_water, _names_the_medicine,
+    )  # fmt: skip
+
+
+def _called(record_type: str) -> str:
+    plain = ("mortality", "water", "welfare", "housing")
+    return record_type if record_type in plain else f"a {record_type}"
+
+
+class BarnRecordCreated(RecordContent, frozen=True, kw_only=True):
+    record_id: Id
     unit: Unit | None
     recorded_by_ref: Name
     recorded_at: Instant
 
     def __post_init__(self) -> None:
         require_utc(self.recorded_at)
-        for rule in self.rules:
-            if broken := rule(self):
-                raise ValueError(broken)
+        super().__post_init__()
 
-    def _text_or_number(self) -> str | None:
-        if (self.record_type == "note") == isinstance(self.value, str):
-            return None
-        return "`value` of a note must be text, of any other record a number"
-
-    def _not_negative(self) -> str | None:
-        if self.record_type in _COUNTED and isinstance(self.value, float) and self.value < 0:
-            return f"`value` of {self.record_type} must not be negative"
+    def _not_itself(self) -> str | None:
+        if self.replaces == self.record_id:
+            return "`replaces` names the record itself"
         return None
 
-    rules: ClassVar[Rules] = (_text_or_number, _not_negative)
+    rules: ClassVar[Rules] = (*RecordContent.rules, _not_itself)

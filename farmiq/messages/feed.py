@@ -1,6 +1,11 @@
-"""Feed: what was dispensed or imported at a barn, and lots that were delivered."""
+"""Feed: what was dispensed or imported at a barn, and lots that were delivered.
+
+`replaces` names the event that this one corrects; the other then counts for nothing. `batch_id`
+names the animals that were fed; without it they are those that were in the barn on that day.
+"""
 
 from typing import Annotated, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +26,8 @@ class FeedDispensed(msgspec.Struct, frozen=True, kw_only=True):
     quantity_kg: QuantityKg
     feed_lot_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     source: Source | msgspec.UnsetType = msgspec.UNSET
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    replaces: UUID | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FeedImportedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +36,8 @@ class FeedImportedRow(msgspec.Struct, frozen=True, kw_only=True):
     feed_lot_id: Id
     quantity_kg: QuantityKg
     ref: Name
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    replaces: UUID | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FeedImported(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +48,12 @@ class FeedIntakeRecorded(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     quantity_kg: QuantityKg
     feed_lot_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    batch_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    replaces: UUID | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FeedLotReceived(msgspec.Struct, frozen=True, kw_only=True):
     feed_lot_id: Id
     quantity_kg: QuantityKg
+    feed_product_id: Id | msgspec.UnsetType | None = msgspec.UNSET
+    replaces: UUID | msgspec.UnsetType | None = msgspec.UNSET

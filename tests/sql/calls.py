@@ -36,6 +36,9 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_calendar_now()": ("select fn_calendar_now()",),
+    "fn_replaced_event(jsonb)": (
+        'select fn_replaced_event(\'{"replaces": "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"}\')',
+    ),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     "fn_device_trend(uuid,integer)": (
         "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",
@@ -78,6 +81,14 @@ CALLS = {
     ),
     "fn_local_date(text,timestamp with time zone)": (
         "select fn_local_date('Asia/Bangkok', fn_now())",
+    ),
+    "fn_farm_date(text,text,timestamp with time zone)": (
+        "select fn_farm_date(tenant_id, farm_id, now()) from farms",
+        "select fn_farm_date(%(foreign_id)s::text, 'f', now())",
+    ),
+    "fn_batch_at(text,text,text,date)": (
+        "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
+        "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
     ),
     "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
     "fn_session_at(uuid,timestamp with time zone)": (

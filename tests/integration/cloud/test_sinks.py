@@ -145,7 +145,7 @@ def _look_at_columns(cloud: CloudSite, sent: dict[str, dict[str, Any]]) -> None:
         ("feed.intake.recorded", 25.5), ("feed.lot.received", 5000.0),
     ]  # fmt: skip
     assert cloud.rows("select record_type, value_number, value_text from barn_events") == [
-        ("mortality", 2.0, None)
+        ("treatment", 2.0, None)
     ]
     devices = cloud.rows("select state, dropped_class, dropped_count from device_events order by 1")
     assert devices == [("online", None, None), (None, "telemetry", 12)]

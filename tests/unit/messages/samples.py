@@ -27,11 +27,23 @@ _IMAGE = {
     "size_bytes": 204800,
     "sha256": SHA256,
 }
+_INTAKE = {
+    "quantity_kg": 25.5,
+    "feed_lot_id": "lot-001",
+    "batch_id": "flock-7",
+    "replaces": MEDIA_ID,
+}
 _RECORD = {
     "record_id": "r-1",
-    "record_type": "mortality",
+    "record_type": "treatment",
     "value": 2,
     "unit": "animals",
+    "product": "amoxicillin",
+    "dose": 12.5,
+    "dose_unit": "ml",
+    "withdrawal_days": 14,
+    "batch_id": "flock-7",
+    "replaces": "r-0",
     "recorded_by_ref": "p-7",
     "recorded_at": AT,
 }
@@ -56,10 +68,10 @@ _DROPPED = {
 
 BY_DEVICES: dict[str, dict[str, Any]] = {
     "telemetry.reading": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"},
-    "feed.dispensed": {"quantity_kg": 25.5, "feed_lot_id": "lot-001", "source": "SILO_AUTO"},
+    "feed.dispensed": {**_INTAKE, "source": "SILO_AUTO"},
     "feed.imported": {
         "rows": [
-            {"feed_lot_id": "lot-001", "quantity_kg": 25.5, "ref": "row 1"},
+            {**_INTAKE, "ref": "row 1"},
             {"feed_lot_id": "lot-002", "quantity_kg": 12, "ref": "row 2"},
             {"feed_lot_id": "lot-002", "quantity_kg": 0, "ref": "row 3"},
         ]
@@ -124,8 +136,13 @@ ON_THE_BUS: dict[str, dict[str, Any]] = {
     },
     "sync.batch.sent": {"batch_id": "batch-1", "event_count": 500, "edge_cluster_id": "edge-01"},
     "sync.batch.acked": {"batch_id": "batch-1", "event_count": 500, "status": "acked"},
-    "feed.intake.recorded": {"source": "MANUAL", "quantity_kg": 25.5, "feed_lot_id": "lot-001"},
-    "feed.lot.received": {"feed_lot_id": "lot-001", "quantity_kg": 5000},
+    "feed.intake.recorded": {**_INTAKE, "source": "MANUAL"},
+    "feed.lot.received": {
+        "feed_lot_id": "lot-001",
+        "quantity_kg": 5000,
+        "feed_product_id": "grower",
+        "replaces": MEDIA_ID,
+    },
     "barn.record.created": _RECORD,
     "kpi.daily.updated": {
         "kpi_date": "2025-01-02",

@@ -113,6 +113,8 @@ def test_only_what_is_required_is_enough_and_absent_stays_absent(name: str) -> N
     kind = catalogue.BUS[name].payload
     needed = {f.encode_name for f in msgspec.structs.fields(kind) if f.required}
     bare = {key: value for key, value in samples.ON_THE_BUS[name].items() if key in needed}
+    if name == "barn.record.created":  # a treatment needs its product
+        bare["record_type"] = "mortality"
 
     read = bus.read(encoded({**samples.on_the_bus(name), "payload": bare}))
 
@@ -206,8 +208,15 @@ def test_enumeration_knows_its_words(name: str, field: str) -> None:
     ("changes", "said"),
     [
         ({"record_type": "note"}, "`value` of a note must be text"),
-        ({"value": "two"}, "of any other record a number"),
-        ({"value": -1}, "`value` of mortality must not be negative"),
+        ({"value": "two"}, "`value` of a treatment must be a number"),
+        ({"value": -1}, "`value` of a treatment must not be negative"),
+        ({"value": 2.5}, "`value` of a treatment must be whole animals"),
+        ({"record_type": "head_count", "value": 1e300}, "must be whole animals"),
+        ({"record_type": "housing"}, "`value` of housing must be text"),
+        ({"record_type": "water", "value": -1}, "`value` of water must be between 0 and"),
+        ({"product": None}, "a treatment needs its `product`"),
+        ({"record_type": "vaccination", "product": None}, "a vaccination needs its `product`"),
+        ({"replaces": "r-1"}, "`replaces` names the record itself"),
     ],
 )
 def test_fields_of_a_record_agree(changes: dict[str, Any], said: str) -> None:
@@ -240,7 +249,7 @@ def test_wrong_field_hides_no_rule_that_does_not_need_it() -> None:
     ) == [
         "Expected `str` of length >= 1 - at `$.payload.recorded_by_ref`",
         "not a moment between 0001-01-03 and 9999-12-29 in UTC - at `$.payload.recorded_at`",
-        "`value` of mortality must not be negative - at `$.payload`",
+        "`value` of a treatment must not be negative - at `$.payload`",
     ]
 
 
@@ -257,7 +266,9 @@ def test_rule_is_not_asked_about_a_field_that_is_wrong() -> None:
 def test_note_is_text_and_a_temperature_may_be_below_zero() -> None:
     for changes in (
         {"record_type": "note", "value": "quiet night", "unit": None},
+        {"record_type": "welfare", "value": "calm", "product": None},
         {"record_type": "temperature", "value": -4, "unit": "C"},
+        {"record_type": "head_count", "value": 0},
     ):
         event = samples.on_the_bus("barn.record.created")
         whole = {**event["payload"], **changes}

@@ -7,7 +7,7 @@ decodes the body inside, when the caller and their role are known.
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -29,13 +29,12 @@ from farmiq.cloud.camera.accounts.kinds import (
     SESSIONS,
     SITES,
     WAKES,
-    CompanyFilter,
     Kind,
 )
-from farmiq.cloud.camera.accounts.people import Caller, People, with_retries
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.cloud.identity import sign_in
-from farmiq.plumbing import db, http
+from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
+from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.images.gallery import Gallery
@@ -46,20 +45,6 @@ MAX_BYTES = 16 * 1024
 PLANS, CAMERA_WORK, CARE = "admin", "technician", "operator"
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class Visit(NamedTuple):
-    """A request, and the company that it is about if it names one."""
-
-    request: Request
-    company: UUID | None
-
-
-async def _visit(request: Request, query: Annotated[CompanyFilter, Query()]) -> Visit:
-    return Visit(request, query.company)
-
-
-AVisit = Annotated[Visit, Depends(_visit)]
 
 
 def _body(kind: type[T]) -> Any:
@@ -76,6 +61,13 @@ NewSite = Annotated[JsonBody[models.NewSite], _body(models.NewSite)]
 ProgramChange = Annotated[JsonBody[models.ProgramChange], _body(models.ProgramChange)]
 ScheduleRequest = Annotated[JsonBody[models.ScheduleRequest], _body(models.ScheduleRequest)]
 SiteChange = Annotated[JsonBody[models.SiteChange], _body(models.SiteChange)]
+# Messages by unique constraint.
+NOT_UNIQUE = {
+    "pilot_programs_name_idx": "a program of this company has that name",
+    "sites_name_idx": "a site of this company has that name",
+    "devices_name_idx": "a camera of this company has that name",
+    "devices_company_mac_idx": "a camera of this company that is not retired has that MAC address",
+}
 MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
     403: "FORBIDDEN: the person's role does not reach.",
@@ -106,12 +98,11 @@ def _route(
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None = None
+    gallery: Gallery
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins, NOT_UNIQUE)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)
@@ -355,8 +346,7 @@ class Api(api.Routes):
         """
         async with self.people.caller(*visit) as caller:
             image = await camera_images.stored(caller.connection, image_id)
-        gallery = camera_images.require(self.gallery)
-        return await gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
+        return await self.gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
 
     @_route("POST", "images/{image_id}/resend", models.CameraImage)
     async def resend(self, visit: AVisit, image_id: PathId, body: Empty) -> Any:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from farmiq import api
 from farmiq.cloud.camera import mac
 from farmiq.cloud.camera.gateway import wire
+from farmiq.cloud.identity.people import Company, CompanyFilter
 
 MAX_ROWS = 500
 MAX_DAYS = 366
@@ -22,15 +23,7 @@ PathLevel = Annotated[str, WithJsonSchema({"type": "string", "enum": [*LEVELS]})
 # Levels that can be filtered by camera.
 OF_A_CAMERA = ("payload", "device")
 
-Company = Annotated[
-    UUID | None, Field(description="For super admins: another company than the one they chose.")
-]
-
 Mac = Annotated[str, AfterValidator(mac.normal)]
-
-
-class CompanyFilter(api.Filter):
-    company: Company = None
 
 
 class DaysFilter(CompanyFilter):

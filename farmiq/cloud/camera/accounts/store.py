@@ -33,34 +33,12 @@ async def find(connection: db.Connection, kind: Kind, key: UUID) -> Row | None:
     return matches[0] if matches else None
 
 
-async def company(connection: db.Connection) -> UUID:
-    """The active company of the person."""
-    company_id: UUID = await db.fetch_value(connection, "select get_active_company_id()")
-    return company_id
-
-
 async def companies(connection: db.Connection) -> list[Row]:
     return await db.fetch_dicts(
         connection,
         "select g.company_id, g.tenant_id, g.name, g.company_id = get_active_company_id() as "
         "active from get_selectable_companies() g",
     )
-
-
-async def role(connection: db.Connection, user_id: UUID, company_id: UUID) -> str | None:
-    """As the service: the person's role in this company."""
-    name: str | None = await db.fetch_value(
-        connection,
-        """
-        select case when u.is_super_admin then 'admin' else m.role end
-        from users u
-        left join memberships m on m.user_id = u.user_id and m.company_id = %s
-        where u.user_id = %s
-        """,
-        company_id,
-        user_id,
-    )
-    return name
 
 
 async def telemetry(connection: db.Connection, payload_id: UUID) -> msgspec.Raw:

@@ -19,6 +19,13 @@ create table feed_events (
   constraint feed_events_pkey primary key (tenant_id, event_id)
 );
 create index feed_events_occurred_at_idx on feed_events (tenant_id, occurred_at desc);
+create index feed_events_barn_idx on feed_events (tenant_id, farm_id, barn_id, occurred_at);
+create index feed_events_batch_idx on feed_events (tenant_id, (payload ->> 'batch_id'))
+  where (payload ->> 'batch_id') is not null;
+create index feed_events_replaces_idx on feed_events (tenant_id, (fn_replaced_event(payload)))
+  where (fn_replaced_event(payload)) is not null;
+create index feed_events_lot_idx on feed_events (tenant_id, feed_lot_id)
+  where feed_lot_id is not null;
 
 alter table feed_events enable row level security;
 alter table feed_events force row level security;

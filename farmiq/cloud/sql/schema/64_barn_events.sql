@@ -24,6 +24,12 @@ create table barn_events (
   constraint barn_events_pkey primary key (tenant_id, event_id)
 );
 create index barn_events_occurred_at_idx on barn_events (tenant_id, occurred_at desc);
+create index barn_events_barn_idx on barn_events (tenant_id, farm_id, barn_id, occurred_at);
+create index barn_events_batch_idx on barn_events (tenant_id, (payload ->> 'batch_id'))
+  where (payload ->> 'batch_id') is not null;
+create index barn_events_replaces_idx on barn_events (tenant_id, (payload ->> 'replaces'))
+  where (payload ->> 'replaces') is not null;
+create index barn_events_record_idx on barn_events (tenant_id, record_id);
 
 alter table barn_events enable row level security;
 alter table barn_events force row level security;

@@ -127,3 +127,30 @@ async def test_metric_keeps_its_conversions(link: psycopg.AsyncConnection) -> No
     assert await store.save(link, METRICS, "hill", [metric]) == 0
     (row,) = await store.page(link, METRICS, "hill")
     assert row["conversions"] == {"F": [0.5556, -17.8]}
+
+
+async def batch_at(link: psycopg.AsyncConnection, barn: str, day: str) -> str | None:
+    cursor = await link.execute("select fn_batch_at('hill', 'n', %s, %s)", (barn, day))
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+async def test_batch_at_a_date_is_the_one_in_the_barn_first_and_last_day_included(
+    link: psycopg.AsyncConnection,
+) -> None:
+    rows = [batch("a", "2026-05-01", "2026-06-05"), batch("b", "2026-06-10")]
+    await store.save(link, BATCHES, "hill", rows)
+    days = ("2026-04-30", "2026-05-01", "2026-06-05", "2026-06-06", "2026-06-10", "2030-01-01")
+    assert [await batch_at(link, "1", day) for day in days] == [None, "a", "a", None, "b", "b"]
+    assert await batch_at(link, "2", "2026-05-01") is None
+
+
+async def test_farm_date_is_in_the_farms_zone_and_null_for_an_unknown_farm(
+    link: psycopg.AsyncConnection,
+) -> None:
+    cursor = await link.execute(
+        "select fn_farm_date('hill', 'n', '2026-05-01T16:59:59Z'), "
+        "fn_farm_date('hill', 'n', '2026-05-01T17:00:00Z'), "
+        "fn_farm_date('hill', 'x', '2026-05-01T17:00:00Z')"
+    )
+    assert await cursor.fetchone() == (date(2026, 5, 1), date(2026, 5, 2), None)

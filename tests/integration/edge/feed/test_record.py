@@ -108,7 +108,7 @@ async def test_two_tenants_may_give_two_imports_one_id(pool: db.Pool, edge_db: D
 
 
 async def test_a_barn_record_is_kept_and_told_as_it_came(pool: db.Pool, edge_db: Database) -> None:
-    dead = samples.BY_DEVICES["barn.record.created"]
+    dead = {**samples.BY_DEVICES["barn.record.created"], "record_type": "mortality"}
     note = {**dead, "record_id": "r-2", "record_type": "note", "value": "quiet", "unit": None}
     messages = [said("barn.record.created", each) for each in (dead, note)]
     await handlers.commit(pool, [*messages, *messages])

@@ -4,18 +4,19 @@ Row level security decides what people read. What they write is checked in the s
 and then written as the service into their active company.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import psycopg
-from fastapi import Request
+from fastapi import Depends, Query, Request
+from pydantic import Field
 
-from farmiq.cloud.camera.accounts import store
-from farmiq.cloud.identity import session
+from farmiq import api
+from farmiq.cloud.identity import store
 from farmiq.cloud.identity.accounts import ROLES
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
@@ -27,13 +28,28 @@ _CONFLICT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailur
 _NOT_FOUND = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
 _NOT_POSSIBLE = (psycopg.errors.UniqueViolation, psycopg.errors.ObjectNotInPrerequisiteState)
 _INVALID = (psycopg.errors.ForeignKeyViolation, psycopg.errors.CheckViolation, psycopg.DataError)
-# Messages by unique constraint.
-_NOT_UNIQUE = {
-    "pilot_programs_name_idx": "a program of this company has that name",
-    "sites_name_idx": "a site of this company has that name",
-    "devices_name_idx": "a camera of this company has that name",
-    "devices_company_mac_idx": "a camera of this company that is not retired has that MAC address",
-}
+
+Company = Annotated[
+    UUID | None, Field(description="For super admins: another company than the one they chose.")
+]
+
+
+class CompanyFilter(api.Filter):
+    company: Company = None
+
+
+class Visit(NamedTuple):
+    """A request, and the company that it is about if it names one."""
+
+    request: Request
+    company: UUID | None
+
+
+async def _visit(request: Request, query: Annotated[CompanyFilter, Query()]) -> Visit:
+    return Visit(request, query.company)
+
+
+AVisit = Annotated[Visit, Depends(_visit)]
 
 
 class ConcurrentChangeError(Exception):
@@ -64,6 +80,7 @@ class Caller:
 
     connection: db.Connection
     company_id: UUID
+    tenant_id: str
     email: str
     is_super_admin: bool
 
@@ -75,8 +92,10 @@ class Caller:
 
 @dataclass
 class People:
-    pool: db.Pool
+    """`not_unique` is what a caller reads if a unique constraint of this name is violated."""
+
     sign_ins: SignIns
+    not_unique: Mapping[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
     async def caller(
@@ -84,22 +103,32 @@ class People:
     ) -> AsyncIterator[Caller]:
         """Raises HttpError 401, 403, 404, 429 or 503, or ConcurrentChangeError."""
         try:
-            person = await self.sign_ins.signed_in(request)
-            if person is None:
-                raise HttpError(401, "sign in first")
+            person = await self.sign_ins.require(request)
             if least != "viewer":
                 http.allow(request, person.email)
-            async with session.as_person(self.pool, person.token, company_id=company) as connection:
-                company_id = await store.company(connection)
+            async with self.sign_ins.as_person(person, company_id=company) as connection:
+                company_id, tenant_id = await store.active_company(connection)
                 if least != "viewer":
                     await _check_role(connection, person.user_id, company_id, least=least)
-                yield Caller(connection, company_id, person.email, person.is_super_admin)
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
+                yield Caller(connection, company_id, tenant_id, person.email, person.is_super_admin)
         except (*db.UNAVAILABLE, psycopg.Error) as error:
-            raise _error_response(error) from error
+            raise self._error_response(error) from error
+
+    def _error_response(self, error: Exception) -> Exception:
+        """Conflicts come first: psycopg's class of them is also one of unavailable databases."""
+        reason = db.first_line(error)
+        if isinstance(error, _CONFLICT):
+            return ConcurrentChangeError(reason)
+        if isinstance(error, _NOT_FOUND):
+            return HttpError(404, reason)
+        if isinstance(error, _NOT_POSSIBLE):
+            return HttpError(409, self.not_unique.get(error.diag.constraint_name or "", reason))
+        if isinstance(error, _INVALID):
+            details = [{"field": "body", "reason": reason}]
+            return HttpError(400, "the request is not valid", details=details)
+        if isinstance(error, db.UNAVAILABLE):
+            return HttpError(503, "the database is away; try again", retry_after_s=5)
+        return error
 
 
 async def _check_role(
@@ -112,20 +141,3 @@ async def _check_role(
     if role is None or ROLES.index(role) < ROLES.index(least):
         roles = " or ".join(ROLES[ROLES.index(least) :])
         raise HttpError(403, f"this is for people whose role is {roles}")
-
-
-def _error_response(error: Exception) -> Exception:
-    """Conflicts come first: psycopg's class of them is also one of unavailable databases."""
-    reason = db.first_line(error)
-    if isinstance(error, _CONFLICT):
-        return ConcurrentChangeError(reason)
-    if isinstance(error, _NOT_FOUND):
-        return HttpError(404, reason)
-    if isinstance(error, _NOT_POSSIBLE):
-        return HttpError(409, _NOT_UNIQUE.get(error.diag.constraint_name or "", reason))
-    if isinstance(error, _INVALID):
-        details = [{"field": "body", "reason": reason}]
-        return HttpError(400, "the request is not valid", details=details)
-    if isinstance(error, db.UNAVAILABLE):
-        return HttpError(503, "the database is away; try again", retry_after_s=5)
-    return error
