@@ -64,7 +64,7 @@ async def asking(cloud_db: Database) -> AsyncIterator[Asking]:
         db.pool(cloud_db.url, name="test") as pool,
         httpx2.AsyncClient(transport=transport, base_url="http://cloud.test") as client,
     ):
-        Api(pool, SignIns(pool, lasts=timedelta(hours=1))).add_to(server.app)
+        Api(SignIns(pool, lasts=timedelta(hours=1))).add_to(server.app)
         yield Asking(client, pool, tokens)
 
 
