@@ -75,7 +75,7 @@ def app(site: str) -> FastAPI:
         farms.Api(nothing, nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
-        cloud_telemetry.Api(nothing, nothing).add_to(server.app)
+        cloud_telemetry.Api(nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing, nothing).add_to(server.app)
