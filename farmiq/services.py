@@ -3,12 +3,15 @@
 import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from farmiq.messages import topics
-from farmiq.plumbing import http
 
-Run = Callable[[Any, http.HttpServer], Awaitable[None]]
+if TYPE_CHECKING:
+    from farmiq.plumbing import http
+
+Run = Callable[[Any, "http.HttpServer"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ SERVICES = (
     _service(
         "edge-weighvision-session",
         "farmiq.edge.weighvision.service",
-        reads=("weight_session_events", "media_objects", "farms", "the clock"),
+        reads=("weight_session_events", "media_objects", "farms", "cloud_farms", "the clock"),
         writes=(
             "weight_sessions",
             "alerts",
@@ -131,8 +134,15 @@ SERVICES = (
     _service(
         "edge-sync-forwarder",
         "farmiq.edge.sync.service",
-        reads=("sync_outbox", "POST /api/v1/sync/redrive", "POST /api/v1/sync/unclaim-stuck"),
-        writes="sync_outbox, sync_state, sync_drain, sync_archives, alerts, audit_log, POST "
+        reads=(
+            "sync_outbox",
+            "POST /api/v1/sync/redrive",
+            "POST /api/v1/sync/unclaim-stuck",
+            "GET /api/v1/edges/context of the cloud",
+            "devices",
+        ),
+        writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
+        "cloud_batches, telemetry_rezoned, alerts, audit_log, POST "
         "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
         "GET /api/v1/sync/outbox",
     ),
@@ -140,14 +150,25 @@ SERVICES = (
         "cloud-edges-registry",
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
-        "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins",
+        "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
+        "breed_standards",
         writes=(
             "edge_keys",
             "edge_actions",
             "edge_heartbeats",
             "GET /api/v1/edges",
+            "GET /api/v1/edges/context",
             "GET /.well-known/jwks.json",
         ),
+    ),
+    _service(
+        "cloud-farms-registry",
+        "farmiq.cloud.farms.service",
+        reads="PUT, DELETE /api/v1/farms/…, /api/v1/barns/…, /api/v1/batches/…, "
+        "/api/v1/feed-products/…, /api/v1/metrics/…, /api/v1/breed-standards/…, POST "
+        "/api/v1/…/import, sign_ins, memberships",
+        writes="farms, barns, batches, feed_products, metrics, breed_standards, "
+        "master_data_actions, GET of the same",
     ),
     _service(
         "cloud-ingestion",
@@ -305,6 +326,8 @@ SERVICES = (
 )
 
 SITES = ("edge", "cloud")
+# Where each site has its schema, migrations and functions.
+SQL = {site: Path(__file__).parent / site / "sql" for site in SITES}
 
 
 def named(what: str) -> tuple[Service, ...]:

@@ -15,6 +15,7 @@ import typer
 from farmiq.cli import (
     agent,
     alert,
+    batch,
     bench,
     camera,
     camera_gateway,
@@ -65,7 +66,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+        "batch": batch.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
+        "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,
@@ -174,7 +176,7 @@ def migrate(
     Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
     """
     from farmiq.plumbing import migrations
-    from farmiq.process import SQL
+    from farmiq.services import SQL
 
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
@@ -278,6 +280,9 @@ def simulate(
         Path | None,
         typer.Option(help="Logins of the devices, as `farmiq device import --out` writes them."),
     ] = None,
+    life: Annotated[
+        Path | None, typer.Option(help="Life of the farm (the demo's): go on from its history.")
+    ] = None,
 ) -> int:
     """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
 
@@ -295,7 +300,8 @@ def simulate(
     log.configure("warning")
     environment = terminal.environment()
     url = terminal.needed("FARMIQ_DEVICES_MQTT_URL", environment)
-    devices = farm.farm(tenant, barns=barns, steady=steady)
+    flocks = runner.read_flocks(life) if life else {}
+    devices = farm.farm(tenant, barns=barns, steady=steady, flocks=flocks, interval_s=interval)
     given = logins or (None if "@" in url else environment.get("FARMIQ_DEVICES_LOGINS_FILE"))
     summary = asyncio.run(
         runner.run_sensors(

@@ -42,29 +42,43 @@ def import_(
     A row is known by its ids; what the file does not name stays. `farmiq masterdata columns` says
     which columns there are.
     """
+    return _import(_kind(kind), rosters.text(file), tenant=tenant, dry_run=dry_run)
+
+
+@app.command("example")
+def example(*, tenant: Tenant, dry_run: rosters.DryRun = False) -> int:
+    """Add an example of a breed standard: species broiler, breed example.
+
+    Its figures are made up, to try things out with: no breeder published them.
+    """
+    from importlib import resources
+
+    from farmiq.cloud.farms.kinds import BREED_STANDARDS
+
+    file = resources.files("farmiq.cloud.farms") / "example_breed_standard.csv"
+    text = file.read_text(encoding="utf-8")
+    return _import(BREED_STANDARDS, text, tenant=tenant, dry_run=dry_run)
+
+
+def _import(kind: "Kind", text: str, *, tenant: str, dry_run: bool) -> int:
     from farmiq.cloud.farms import kinds, store
     from farmiq.roster import RosterError
 
-    chosen = _kind(kind)
-
-    async def save(tx: "db.Connection") -> int:
-        changed = await store.save(tx, chosen, tenant, parsed)
-        if dry_run:
-            await tx.rollback()
-        return changed
+    async def save(tx: "db.Connection") -> tuple[int, int]:
+        lines = kinds.read_lines(kind, text)
+        changed = await store.import_(
+            tx, kind, tenant, lines, actor=terminal.actor(), dry_run=dry_run
+        )
+        return len(lines), changed
 
     try:
-        parsed = kinds.read(chosen, rosters.text(file))
+        count, changed = terminal.in_transaction(save, terminal.CLOUD)
     except RosterError as unusable:
         rosters.print_problems(unusable.problems)
         return 1
-    try:
-        changed = terminal.in_transaction(save, terminal.CLOUD)
-    except store.RejectedError as error:
-        terminal.fail(f"{error}; nothing was changed")
     terminal.print_result(
-        {"rows": len(parsed), "changed": changed, "dry_run": dry_run},
-        f"{'would change' if dry_run else 'changed'} {changed:,} of {len(parsed):,} {chosen.table}",
+        {"rows": count, "changed": changed, "dry_run": dry_run},
+        f"{'would change' if dry_run else 'changed'} {changed:,} of {count:,} {kind.table}",
     )
     return 0
 

@@ -69,7 +69,7 @@ class EdgeSettings(Settings):
     telemetry_settle_s: NonNegativeFloat = setting(
         "TELEMETRY_AGG_SETTLE_SECONDS",
         30,
-        "how long a bucket waits for late readings before it is owed to the cloud",
+        "how long a bucket waits for late readings before it is sent to the cloud",
     )
     log_hold_minutes: NonNegativeFloat = setting(
         "INGRESS_LOG_HOLD_MINUTES",
@@ -357,6 +357,9 @@ class EdgeSettings(Settings):
     )
     sync_heartbeat_s: PositiveFloat = setting(
         "SYNC_HEARTBEAT_SECONDS", 60, "how often this edge tells the cloud how it is"
+    )
+    sync_context_s: PositiveFloat = setting(
+        "SYNC_CONTEXT_SECONDS", 60, "how often this edge asks the cloud for its master data"
     )
     sync_gzip: bool = setting("SYNC_GZIP", True, "batches travel compressed")
     sync_stall_s: PositiveFloat = setting(

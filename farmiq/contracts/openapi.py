@@ -21,6 +21,7 @@ from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.api import WeighingApi
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
+from farmiq.cloud.farms import api as farms
 from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
@@ -65,11 +66,12 @@ def app(site: str) -> FastAPI:
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
-        pages = Pages(nothing, nothing, nothing)
+        pages = Pages(nothing, nothing)
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
-        cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
+        farms.Api(nothing, nothing).add_to(server.app)
+        cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
         cloud_telemetry.Api(nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
@@ -129,8 +131,10 @@ def _describe(operation: dict[str, Any], route: APIRoute) -> list[Any]:
     bodies = []
     for dependency in _dependencies(route.dependant):
         if isinstance(dependency, BodyOf):
-            bodies.append(dependency.kind)
-            content = {http.JSON: {"schema": schemas.ref(dependency.kind)}}
+            is_text = dependency.kind is str
+            bodies += [] if is_text else [dependency.kind]
+            schema = {"type": "string"} if is_text else schemas.ref(dependency.kind)
+            content = {dependency.content_type or http.JSON: {"schema": schema}}
             operation["requestBody"] = {"required": True, "content": content}
         if isinstance(dependency, ResponseOf):
             bodies.append(dependency.kind)

@@ -36,6 +36,8 @@ Record = Callable[[str, object], None]
 # Points of a command, or beside the way of what devices send: tests of their own reach those.
 ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
+    "context.before_commit": "tests/integration/cloud/test_edge_context.py",
+    "context.after_commit": "tests/integration/cloud/test_edge_context.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
     "sync.after_archive": "tests/integration/edge/sync/test_crash.py",
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",

@@ -44,6 +44,7 @@ CHECKS = {
     "cloud": {
         "FARMIQ_CLOUD_DB_URL": {
             "edges.database",
+            "farms.database",
             "ingestion.database",
             "telemetry.database",
             "weighvision.database",

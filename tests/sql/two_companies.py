@@ -129,6 +129,9 @@ SEED = {
     "breed_standards": """
         insert into breed_standards (tenant_id, species, breed, sex, age_days, weight_kg, source)
         values (%(tenant)s, 'broiler', 'example', 'mixed', 7, 0.2, 'an example')""",
+    "master_data_actions": """
+        insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key)
+        values (%(id)s, now(), 'a', 'add', %(tenant)s, 'farms', 'f')""",
     "ingestion_dedupe": """
         insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)
         values (%(tenant)s, %(id)s, 'telemetry.ingested', 'x', 'b')""",

@@ -1,5 +1,6 @@
-"""The routes of edges: enrol by a code, rotate a key, send heartbeats; people list them."""
+"""The routes of edges: enrol, rotate a key, send heartbeats, fetch master data; people list."""
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,17 +8,19 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import prometheus_client
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from msgspec import Meta
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from farmiq import api
 from farmiq.api import BodyOf, JsonBody, route
-from farmiq.cloud.edges import registry
+from farmiq.cloud.edges import context, registry
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
 from farmiq.cloud.edges.registry import EdgeHeartbeat, KnownKeyError, NotAllowedError, Registration
 from farmiq.cloud.identity import session, sign_in
 from farmiq.messages import check
+from farmiq.messages.context import EdgeContext
+from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing import db, http, log, tokens
 from farmiq.plumbing.http import HttpError
 
@@ -25,6 +28,8 @@ ROOT = "/api/v1/edges"
 ENROLL = f"{ROOT}/enroll"
 ROTATE = f"{ROOT}/rotate"
 HEARTBEAT = f"{ROOT}/heartbeat"
+CONTEXT = f"{ROOT}/context"
+MAX_FARMS_NAMED = 200
 JWKS = "/.well-known/jwks.json"
 MAX_BYTES = 16 * 1024
 NAME = "cloud-edges-registry"
@@ -63,6 +68,19 @@ class EdgeRegistered(api.Model):
     issuer: str
     audience: str
     old_key_until: api.At | None = None
+
+
+_ID = ID_PATTERN.removeprefix("^").removesuffix(r"(?![\s\S])")
+
+
+class ContextFilter(api.Filter):
+    farms: Annotated[
+        str | None,
+        Field(
+            pattern=rf"^{_ID}(,{_ID}){{0,{MAX_FARMS_NAMED - 1}}}$",
+            description="Only these farms, with commas between; all of the tenants without it.",
+        ),
+    ] = None
 
 
 class EdgeKeyReplaced(api.Model):
@@ -207,6 +225,34 @@ class Api(api.Routes):
             return Response(status_code=204)
         # The holder of the old key is informed while it is still valid.
         return EdgeKeyReplaced(key_id=edge.key_id, replaced_by=edge.replaced_by)
+
+    @route(
+        "GET",
+        CONTEXT,
+        dependencies=[
+            EDGE_TOKEN,
+            Depends(api.ResponseOf(EdgeContext, description="The context, with its ETag.")),
+        ],
+        responses={304: {"description": "It is as the `If-None-Match` of the request names it."}},
+    )
+    async def context(
+        self,
+        request: Request,
+        query: Annotated[ContextFilter, Query()],
+        if_none_match: Annotated[
+            str | None, Header(description="The ETag of the copy that the edge has.")
+        ] = None,
+    ) -> Response:
+        """The master data that concerns an edge: its tenants' farms, barns, batches, standards."""
+        edge = await self.keyring.identify(request)
+        farms = query.farms.split(",") if query.farms else []
+        found = await self._do(lambda tx: context.read(tx, edge.tenants, farms))
+        body = msgspec.json.encode(found)
+        etag = f'"{hashlib.sha256(body).hexdigest()}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache"}
+        if if_none_match == etag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type=http.JSON, headers=headers)
 
     @route("GET", ROOT, Edges, dependencies=[sign_in.SIGN_IN])
     async def edges(self, request: Request) -> Any:

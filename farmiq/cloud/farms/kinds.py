@@ -16,35 +16,46 @@ from farmiq.messages.kinds import Name, Unit
 from farmiq.roster import Problem, RosterError
 
 Sex = Literal["female", "male", "mixed"]
-Word = Annotated[str, Meta(min_length=1, max_length=64)]
+Word = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00]*$")]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-AgeDays = Annotated[int, Meta(ge=0, le=10_000)]
+MAX_AGE_DAYS = 10_000
+AgeDays = Annotated[int, Meta(ge=0, le=MAX_AGE_DAYS)]
 Head = Annotated[int, Meta(gt=0, le=10_000_000)]
+Conversions = Annotated[dict[Unit, tuple[Finite, Finite]], Meta(max_length=100)]
+FIRST_DAY, LAST_DAY = date(1990, 1, 1), date(2199, 12, 31)
+
+# A kind is a struct of its values, which a PUT sends, and one with the ids that tell rows apart.
 
 
-class Farm(msgspec.Struct, frozen=True, kw_only=True):
-    farm_id: Id
+class FarmValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     timezone: str
 
     def __post_init__(self) -> None:
         if self.timezone not in available_timezones():
-            raise ValueError(f"no time zone is called {self.timezone!r}")
+            raise ValueError(f"no time zone is called {self.timezone[:64]!r}")
 
 
-class Barn(msgspec.Struct, frozen=True, kw_only=True):
+class Farm(FarmValues, frozen=True, kw_only=True):
     farm_id: Id
-    barn_id: Id
+
+
+class BarnValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     capacity: Head | None = None
     area_m2: Positive | None = None
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class Barn(BarnValues, frozen=True, kw_only=True):
+    farm_id: Id
+    barn_id: Id
+
+
+class BatchValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Animals placed in a barn together; without `closed_on` they are still there."""
 
-    batch_id: Id
     farm_id: Id
     barn_id: Id
     species: Word
@@ -58,30 +69,40 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     closed_on: date | None = None
 
     def __post_init__(self) -> None:
-        for name in ("target_on", "closed_on"):
+        for name in ("placed_on", "target_on", "closed_on"):
             day = getattr(self, name)
-            if day is not None and day < self.placed_on:
+            if day is None:
+                continue
+            if not FIRST_DAY <= day <= LAST_DAY:
+                raise ValueError(f"`{name}` is not between the years 1990 and 2199")
+            if day < self.placed_on:
                 raise ValueError(f"`{name}` is before `placed_on`")
 
 
-class FeedProduct(msgspec.Struct, frozen=True, kw_only=True):
-    feed_product_id: Id
+class Batch(BatchValues, frozen=True, kw_only=True):
+    batch_id: Id
+
+
+class FeedProductValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     species: Word | None = None
     dry_matter_pct: Percent | None = None
     energy_mj_per_kg: Positive | None = None
 
 
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
+class FeedProduct(FeedProductValues, frozen=True, kw_only=True):
+    feed_product_id: Id
+
+
+class MetricValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a metric is shown. A conversion is [factor, offset] of a unit that devices may send."""
 
-    metric_type: Id
     label: Name
     unit: Unit
     decimals: Annotated[int, Meta(ge=0, le=6)] = 1
-    min_plausible: float | None = None
-    max_plausible: float | None = None
-    conversions: dict[Unit, tuple[float, float]] = {}
+    min_plausible: Finite | None = None
+    max_plausible: Finite | None = None
+    conversions: Conversions = {}
 
     def __post_init__(self) -> None:
         low, high = self.min_plausible, self.max_plausible
@@ -89,18 +110,25 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("`min_plausible` is above `max_plausible`")
 
 
-class BreedStandard(msgspec.Struct, frozen=True, kw_only=True):
+class Metric(MetricValues, frozen=True, kw_only=True):
+    metric_type: Id
+
+
+class BreedStandardValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a breed is expected to be at an age."""
 
+    weight_kg: Positive | None = None
+    daily_gain_g: Finite | None = None
+    feed_conversion: Positive | None = None
+    mortality_pct: Percent | None = None
+    source: Name
+
+
+class BreedStandard(BreedStandardValues, frozen=True, kw_only=True):
     species: Word
     breed: Word
     sex: Sex = "mixed"
     age_days: AgeDays
-    weight_kg: Positive | None = None
-    daily_gain_g: float | None = None
-    feed_conversion: Positive | None = None
-    mortality_pct: Percent | None = None
-    source: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +142,14 @@ class Kind:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.struct.__struct_fields__
+        """The ids first."""
+        fields = self.struct.__struct_fields__
+        return *self.key, *(name for name in fields if name not in self.key)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        fields = msgspec.structs.fields(self.struct)
-        return tuple(field.name for field in fields if field.required)
+        fields = {field.name: field for field in msgspec.structs.fields(self.struct)}
+        return tuple(name for name in self.columns if fields[name].required)
 
 
 FARMS = Kind("farms", "farm", Farm, ("farm_id",))
@@ -138,22 +168,27 @@ _FIELD = re.compile(r" - at `\$\.(?P<name>\w+)")
 
 def read(kind: Kind, text: str) -> list[Any]:
     """The rows of a CSV file as structs. Raises RosterError, which names every bad line."""
+    return [*read_lines(kind, text).values()]
+
+
+def read_lines(kind: Kind, text: str) -> dict[int, Any]:
+    """The rows of a CSV file by their lines. Raises RosterError, which names every bad line."""
     rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.noun)
-    parsed: dict[tuple[Any, ...], Any] = {}
+    parsed: dict[int, Any] = {}
     lines: dict[tuple[Any, ...], int] = {}
     for line, cells in rows:
         row, problem = _parse_one(kind, line, cells)
         key = tuple(getattr(row, name, None) for name in kind.key)
-        if problem is None and key in parsed:
+        if problem is None and key in lines:
             reason = f"is the {kind.noun} of line {lines[key]} again"
             problem = Problem(line, ", ".join(kind.key), reason)
         if problem is not None:
             problems.append(problem)
             continue
-        parsed[key], lines[key] = row, line
+        parsed[line], lines[key] = row, line
     if problems:
         raise RosterError(problems)
-    return [*parsed.values()]
+    return parsed
 
 
 def _parse_one(kind: Kind, line: int, cells: Mapping[str, str]) -> tuple[Any, Problem | None]:

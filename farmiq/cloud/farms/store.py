@@ -1,86 +1,198 @@
-"""Master data in PostgreSQL: one statement for each kind, made from its columns."""
+"""Master data in PostgreSQL: one statement for each kind, made from its columns. Audited."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import msgspec
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from farmiq.cloud.farms.kinds import Kind
+from farmiq.cloud.farms.kinds import BATCHES, Kind
+from farmiq.plumbing import db, ids
+from farmiq.roster import Problem, RosterError
 
 MAX_ROWS = 1000
+MAX_PROBLEMS = 1000
+# Who did it, if nobody is named.
+PROGRAM = "farmiq"
+
+# A batch is in its barn from placed_on to closed_on, both included, by the farm's own days.
+STATUS: LiteralString = """
+  case when placed_on > fn_farm_date(tenant_id, farm_id, fn_now()) then 'planned'
+    when closed_on < fn_farm_date(tenant_id, farm_id, fn_now()) then 'closed'
+    else 'active' end
+"""
+# What a list may be filtered by, as conditions on a row of its table.
+FILTERS: dict[str, LiteralString] = {
+    "farm": "farm_id = %(farm)s",
+    "barn": "barn_id = %(barn)s",
+    "species": "species = %(species)s",
+    "breed": "breed = %(breed)s",
+    "sex": "sex = %(sex)s",
+    "status": f"{STATUS} = %(status)s",
+    "on": "placed_on <= %(on)s and (closed_on is null or closed_on >= %(on)s)",
+}
 
 
 class RejectedError(Exception):
-    """The row cannot be stored: what it refers to is missing, or another is in its place."""
+    """The row cannot be stored: `field` is wrong, or else another row is in its place."""
+
+    def __init__(self, reason: str, *, field: str | None = None) -> None:
+        super().__init__(reason)
+        self.field = field
 
 
 async def save(
-    tx: psycopg.AsyncConnection[Any], kind: Kind, tenant_id: str, rows: Sequence[msgspec.Struct]
+    tx: db.Connection,
+    kind: Kind,
+    tenant_id: str,
+    rows: Sequence[msgspec.Struct],
+    *,
+    actor: str = PROGRAM,
 ) -> int:
     """Add the rows or change those that are there; returns how many are new or other than before.
 
     Raises RejectedError; then the transaction must be rolled back.
     """
-    cursor = tx.cursor()
-    statement = _upsert(kind)
     changed = 0
     for row in rows:
-        try:
-            await cursor.execute(statement, {"tenant_id": tenant_id, **_values(row)})
-        except psycopg.errors.IntegrityError as error:
-            raise RejectedError(_reason(kind, row, error)) from error
-        changed += cursor.rowcount
+        if (is_new := await _save(tx, kind, tenant_id, row)) is not None:
+            changed += 1
+            action = "add" if is_new else "change"
+            await _audit(tx, actor, action, tenant_id, kind, _key(kind, row), _detail(kind, row))
     return changed
 
 
+async def import_(
+    tx: db.Connection,
+    kind: Kind,
+    tenant_id: str,
+    lines: Mapping[int, Any],
+    *,
+    actor: str = PROGRAM,
+    dry_run: bool = False,
+) -> int:
+    """Save the rows of a file, by line; returns how many are new or other than before.
+
+    Raises RosterError with every line that cannot be stored; then nothing was.
+    """
+    async with tx.transaction(force_rollback=dry_run):
+        try:
+            async with tx.transaction():
+                saved = [await _save(tx, kind, tenant_id, row) for row in lines.values()]
+        except RejectedError:
+            raise RosterError(await _problems(tx, kind, tenant_id, lines)) from None
+        changed = sum(is_new is not None for is_new in saved)
+        detail = {"rows": len(lines), "changed": changed}
+        await _audit(tx, actor, "import", tenant_id, kind, None, detail)
+    return changed
+
+
+async def _problems(
+    tx: db.Connection, kind: Kind, tenant_id: str, lines: Mapping[int, Any]
+) -> list[Problem]:
+    """Every line that cannot be stored, if the others are; nothing stays stored."""
+    problems = []
+    async with tx.transaction(force_rollback=True):
+        for line, row in lines.items():
+            try:
+                async with tx.transaction():
+                    await _save(tx, kind, tenant_id, row)
+            except RejectedError as error:
+                problems.append(Problem(line, error.field or "", str(error)))
+            if len(problems) == MAX_PROBLEMS:
+                problems.append(Problem(line, "", "later lines were not looked at"))
+                break
+    return problems
+
+
 async def page(
-    tx: psycopg.AsyncConnection[Any],
+    connection: db.Connection,
     kind: Kind,
     tenant_id: str,
     *,
-    after: Sequence[Any] = (),
+    filters: Mapping[str, Any] | None = None,
+    after: Sequence[Any] | None = None,
     limit: int = MAX_ROWS,
 ) -> list[dict[str, Any]]:
     """Rows in the order of their key, behind the key `after`."""
+    given = {name: value for name, value in (filters or {}).items() if value is not None}
     key = sql.SQL(", ").join(map(sql.Identifier, kind.key))
-    behind = sql.SQL("and ({}) > ({})").format(
-        key, sql.SQL(", ").join(sql.Placeholder() for _ in kind.key)
-    )
-    query = sql.SQL(
-        "select {columns}, changed_at from {table} where tenant_id = %s {behind} "
-        "order by {key} limit %s"
-    ).format(
-        columns=sql.SQL(", ").join(map(sql.Identifier, kind.columns)),
-        table=sql.Identifier(kind.table),
-        behind=behind if after else sql.SQL(""),
+    conditions: list[sql.Composable] = [sql.SQL(FILTERS[name]) for name in given]
+    if after is not None:
+        names = [f"after_{number}" for number in range(len(kind.key))]
+        behind = sql.SQL(", ").join(map(sql.Placeholder, names))
+        conditions.append(sql.SQL("({}) > ({})").format(key, behind))
+        given |= dict(zip(names, after, strict=True))
+    query = sql.SQL("{select} {where} order by {key} limit %(limit)s").format(
+        select=_select(kind),
+        where=sql.SQL("").join(sql.SQL(" and ({})").format(each) for each in conditions),
         key=key,
     )
-    async with tx.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(query, (tenant_id, *after, limit))
-        return await cursor.fetchall()
+    return await db.fetch_dicts(
+        connection, query, {**given, "tenant_id": tenant_id, "limit": limit}
+    )
+
+
+async def find(
+    connection: db.Connection, kind: Kind, tenant_id: str, key: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    query = sql.SQL("{} and {}").format(_select(kind), _is(kind))
+    rows = await db.fetch_dicts(connection, query, {"tenant_id": tenant_id, **key})
+    return rows[0] if rows else None
 
 
 async def remove(
-    tx: psycopg.AsyncConnection[Any], kind: Kind, tenant_id: str, key: Mapping[str, Any]
+    tx: db.Connection, kind: Kind, tenant_id: str, key: Mapping[str, Any], *, actor: str = PROGRAM
 ) -> bool:
     """Remove one row; False if there is none. Raises RejectedError if others refer to it."""
     query = sql.SQL("delete from {} where tenant_id = %(tenant_id)s and {}").format(
-        sql.Identifier(kind.table),
-        sql.SQL(" and ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name))
-            for name in kind.key
-        ),
+        sql.Identifier(kind.table), _is(kind)
     )
     try:
         cursor = await tx.execute(query, {"tenant_id": tenant_id, **key})
     except psycopg.errors.ForeignKeyViolation as error:
         table = error.diag.table_name
         raise RejectedError(f"{table} refer to this {kind.noun}: remove them first") from error
+    if cursor.rowcount:
+        name = " ".join(str(key[column]) for column in kind.key)
+        await _audit(tx, actor, "remove", tenant_id, kind, name, None)
     return cursor.rowcount > 0
+
+
+def _select(kind: Kind) -> sql.Composed:
+    status = sql.SQL(f", {STATUS} as status") if kind is BATCHES else sql.SQL("")
+    return sql.SQL(
+        "select {columns}, changed_at{status} from {table} where tenant_id = %(tenant_id)s"
+    ).format(
+        columns=sql.SQL(", ").join(map(sql.Identifier, kind.columns)),
+        status=status,
+        table=sql.Identifier(kind.table),
+    )
+
+
+def _is(kind: Kind) -> sql.Composed:
+    return sql.SQL(" and ").join(
+        sql.SQL("{} = {}").format(sql.Identifier(name), sql.Placeholder(name)) for name in kind.key
+    )
+
+
+async def _save(tx: db.Connection, kind: Kind, tenant_id: str, row: msgspec.Struct) -> bool | None:
+    """True if the row is new, False if it was another before, None if nothing changed."""
+    try:
+        cursor = await tx.execute(_upsert(kind), {"tenant_id": tenant_id, **_values(row)})
+    except psycopg.errors.ForeignKeyViolation as error:
+        missing = (error.diag.constraint_name or "").split("_")[-2]
+        reason = f"{_name(kind, row)}: its {missing} is not registered"
+        raise RejectedError(reason, field=f"{missing}_id") from error
+    except psycopg.errors.IntegrityError as error:
+        raise RejectedError(f"{_name(kind, row)}: {error.diag.message_primary}") from error
+    except psycopg.DataError as error:
+        reason = f"{_name(kind, row)}: {db.first_line(error)}"
+        raise RejectedError(reason, field="body") from error
+    written = await cursor.fetchone()
+    return bool(written[0]) if written else None
 
 
 def _upsert(kind: Kind) -> sql.Composed:
@@ -91,7 +203,7 @@ def _upsert(kind: Kind) -> sql.Composed:
         "insert into {table} as t ({columns}) values ({values}) "
         "on conflict on constraint {pkey} do update "
         "set ({others}, changed_at) = row ({excluded}, now()) "
-        "where ({mine}) is distinct from ({excluded})"
+        "where ({mine}) is distinct from ({excluded}) returning xmax = 0"
     ).format(
         table=sql.Identifier(kind.table),
         columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -110,11 +222,35 @@ def _values(row: msgspec.Struct) -> dict[str, Any]:
     }
 
 
-def _reason(kind: Kind, row: msgspec.Struct, error: psycopg.errors.IntegrityError) -> str:
-    name = " ".join(str(getattr(row, column)) for column in kind.key)
-    match error:
-        case psycopg.errors.ForeignKeyViolation():
-            missing = (error.diag.constraint_name or "").split("_")[-2]
-            return f"{kind.noun} {name}: its {missing} is not registered"
-        case _:
-            return f"{kind.noun} {name}: {error.diag.message_primary}"
+def _key(kind: Kind, row: msgspec.Struct) -> str:
+    return " ".join(str(getattr(row, column)) for column in kind.key)
+
+
+def _name(kind: Kind, row: msgspec.Struct) -> str:
+    return f"{kind.noun} {_key(kind, row)}"
+
+
+def _detail(kind: Kind, row: msgspec.Struct) -> dict[str, Any]:
+    values: dict[str, Any] = msgspec.to_builtins(row)
+    return {name: value for name, value in values.items() if name not in kind.key}
+
+
+async def _audit(  # noqa: PLR0917 - the columns, in their order
+    tx: db.Connection,
+    actor: str,
+    action: str,
+    tenant_id: str,
+    kind: Kind,
+    key: str | None,
+    detail: Mapping[str, Any] | None,
+) -> None:
+    await tx.execute(
+        """
+        insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key, detail)
+        values (%s, fn_now(), %s, %s, %s, %s, %s, %s)
+        """,
+        (
+            ids.new(), actor, action, tenant_id, kind.table, key,
+            Jsonb(detail) if detail is not None else None,
+        ),
+    )  # fmt: skip

@@ -64,6 +64,8 @@ class FeedLots(api.Model):
 class FeedIntake(api.Model):
     """`parent_event_id` is the import or the silo's reading that it was made from.
 
+    `batch_id` is the batch that the device named, or that was in the barn on the local day.
+
     `quantity_kg` is null if one was recorded that is no number, before there was a bound.
     """
 
@@ -79,6 +81,7 @@ class FeedIntake(api.Model):
     recorded_at: At
     parent_event_id: UUID | None
     clock_suspect: bool
+    batch_id: str | None
 
 
 class FeedIntakes(api.Model):

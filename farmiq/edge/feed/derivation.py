@@ -109,7 +109,7 @@ async def _record(tx: db.Connection, of: Silo, falls: tuple[Fall, ...], reported
     if len(counted) < len(falls):
         HELD_BACK.inc(len(falls) - len(counted))
         await alerts.raise_(tx, _reports_itself(of), count=len(falls) - len(counted))
-    intakes = [intake_of(fall, of) for fall in counted]
+    intakes = await store.find_batches(tx, [intake_of(fall, of) for fall in counted])
     new = await store.add_intakes(tx, intakes)
     await outbox.append(tx, [intake.event for intake in intakes if intake.key in new])
     return len(new)

@@ -1,8 +1,9 @@
 """Pure: the intakes in events of devices (C-93), and lots that clients send (C-95)."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -12,7 +13,7 @@ from farmiq.messages import feed, ids
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.feed import FeedDispensed, FeedImported, Source
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import QuantityKg, require_utc
+from farmiq.messages.kinds import BATCH_DERIVED, QuantityKg, require_utc
 
 DEFAULT_SOURCE: Source = "SILO_AUTO"
 # The device's own payload follows, byte for byte: a number keeps the digits it was sent with.
@@ -31,6 +32,7 @@ class Intake:
     import_row: int | None = None
     import_ref: str | None = None
     clock_suspect: bool = False
+    batch_id: str | None = None
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -64,6 +66,7 @@ def _dispensed(arrival: Arrival, dispensed: FeedDispensed) -> Intake:
         quantity_kg=dispensed.quantity_kg,
         feed_lot_id=dispensed.feed_lot_id or None,
         clock_suspect=arrival.clock_suspect,
+        batch_id=dispensed.batch_id or None,
     )
 
 
@@ -87,6 +90,18 @@ def _imported(arrival: Arrival, imported: FeedImported) -> list[Intake]:
         )
         for number, (row, raw) in enumerate(zip(imported.rows, as_sent, strict=True), start=1)
     ]
+
+
+def with_batch(intake: Intake, batch_id: str) -> Intake:
+    """The intake of the batch that was in the barn; its event says that the edge found it."""
+    fields: dict[str, Any] = msgspec.json.decode(intake.event.payload, type=dict[str, msgspec.Raw])
+    body = {**fields, "batch_id": batch_id, BATCH_DERIVED: True}
+    payload = msgspec.Raw(msgspec.json.encode(body))
+    return replace(
+        intake,
+        event=msgspec.structs.replace(intake.event, payload=payload),
+        batch_id=batch_id,
+    )
 
 
 def _row_id(parent: BusEvent, number: int) -> UUID:

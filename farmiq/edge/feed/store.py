@@ -8,9 +8,10 @@ from uuid import UUID
 
 import msgspec
 
-from farmiq.edge import alerts
+from farmiq.edge import alerts, batches
 from farmiq.edge.alerts import Alert
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.batches import Placed
 from farmiq.edge.feed import rules, silo
 from farmiq.edge.feed.rules import Intake
 from farmiq.edge.feed.silo import Limits, Order, Reading, Reported, State
@@ -20,12 +21,26 @@ from farmiq.plumbing import db
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
     """Store what devices dispensed or imported; returns the events of new intakes."""
-    intakes = [row for arrival in arrivals for row in rules.intakes_of(arrival)]
+    intakes = await find_batches(
+        tx, [row for arrival in arrivals for row in rules.intakes_of(arrival)]
+    )
     new = await add_intakes(tx, intakes)
     imported = [row for row in intakes if row.key in new and row.import_row]
     if imported:
         await _warn_of_repeats(tx, imported)
     return [row.event for row in intakes if row.key in new]
+
+
+async def find_batches(tx: db.Connection, intakes: Sequence[Intake]) -> list[Intake]:
+    """The intakes, with the batch that was in the barn where the device named none."""
+    unnamed = [row for row in intakes if row.batch_id is None and not row.clock_suspect]
+    places = [
+        Placed(row.event.tenant_id, row.event.farm_id, row.event.barn_id, row.occurred_at)
+        for row in unnamed
+    ]
+    found = await batches.at(tx, places)
+    by_key = {row.key: batch_id for row, batch_id in zip(unnamed, found, strict=True) if batch_id}
+    return [rules.with_batch(row, by_key[row.key]) if row.key in by_key else row for row in intakes]
 
 
 async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple[str, UUID]]:
@@ -35,11 +50,11 @@ async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple
         """
         insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, device_id, source,
           feed_lot_id, quantity_kg, occurred_at, parent_event_id, import_row, import_ref,
-          clock_suspect, recorded_at)
+          clock_suspect, batch_id, recorded_at)
         select i.*, clock.now
         from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
           %s::text[], %s::float8[], %s::timestamptz[], %s::uuid[], %s::int[], %s::text[],
-          %s::bool[]) as i,
+          %s::bool[], %s::text[]) as i,
           (select fn_now() as now) clock
         on conflict do nothing
         returning tenant_id, intake_id
@@ -47,7 +62,7 @@ async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple
         *db.columns(
             intakes, "event.event_id", "event.tenant_id", "event.farm_id", "event.barn_id",
             "device_id", "source", "feed_lot_id", "quantity_kg", "occurred_at", "parent_event_id",
-            "import_row", "import_ref", "clock_suspect",
+            "import_row", "import_ref", "clock_suspect", "batch_id",
         ),
     )  # fmt: skip
     return {(tenant_id, intake_id) for tenant_id, intake_id in rows}
@@ -95,7 +110,9 @@ async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
     known: bool = await db.fetch_value(
         tx,
         "select exists (select from devices where tenant_id = %s) "
-        "or exists (select from farms where tenant_id = %s)",
+        "or exists (select from farms where tenant_id = %s) "
+        "or exists (select from cloud_farms where tenant_id = %s)",
+        tenant_id,
         tenant_id,
         tenant_id,
     )
@@ -134,7 +151,7 @@ LOT = (
 )  # fmt: skip
 INTAKE = (
     "intake_id", "tenant_id", "farm_id", "barn_id", "device_id", "source", "feed_lot_id",
-    "quantity_kg", "occurred_at", "recorded_at", "parent_event_id", "clock_suspect",
+    "quantity_kg", "occurred_at", "recorded_at", "parent_event_id", "clock_suspect", "batch_id",
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""The client of the cloud: one POST per batch, compressed, with a short-lived token."""
+"""The client of the cloud: batches, heartbeats and master data, with a short-lived token."""
 
 import asyncio
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -19,6 +19,9 @@ from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
 HEARTBEAT = "/api/v1/edges/heartbeat"
+CONTEXT = "/api/v1/edges/context"
+# More do not fit into an address; then the cloud sends all farms of the tenant.
+MAX_FARMS_NAMED = 50
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 # Compressing less than this costs more than it saves; more than that would hold the loop up.
 _WORTH_COMPRESSING = 1024
@@ -77,6 +80,16 @@ class Cloud:
         headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
         return await self._post(HEARTBEAT, msgspec.json.encode(heartbeat), headers)
 
+    async def fetch_context(
+        self, tenant_id: str, farms: Sequence[str], *, etag: str | None
+    ) -> CloudResponse:
+        """Ask for the tenant's master data, unless it is as `etag` says; nothing is raised."""
+        named = f"?farms={','.join(farms)}" if len(farms) <= MAX_FARMS_NAMED else ""
+        headers = {"Authorization": f"Bearer {self._identity.token(tenant_id)}"}
+        if etag is not None:
+            headers["If-None-Match"] = etag
+        return await self._send("GET", CONTEXT + named, b"", headers)
+
     def has_key(self, key_id: str) -> bool:
         """Whether this edge's key is this one; if so, it signs with it from now on."""
         if self._identity.key_id != key_id:
@@ -85,10 +98,18 @@ class Cloud:
         return True
 
     async def _post(self, route: str, body: bytes, headers: dict[str, str]) -> CloudResponse:
+        return await self._send(
+            "POST", route, body, {**headers, "Content-Type": "application/json"}
+        )
+
+    async def _send(
+        self, method: str, route: str, body: bytes, headers: dict[str, str]
+    ) -> CloudResponse:
         url = self._settings.cloud_url.rstrip("/") + route
-        sent = {**headers, "Content-Type": "application/json"}
         try:
-            answer = await http_client.send(self._client, "POST", url, content=body, headers=sent)
+            answer = await http_client.send(
+                self._client, method, url, content=body, headers=headers
+            )
         except http_client.FAILED as error:
             await self._unreached()
             return CloudResponse(None, problem=storable(http_client.why(error)))
@@ -98,6 +119,7 @@ class Cloud:
         return CloudResponse(
             answer.status,
             body=answer.json(),
+            etag=answer.headers.get("ETag"),
             retry_after_s=retry_after_s(answer.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 

@@ -176,6 +176,7 @@ class CloudResponse:
     body: Any = None
     problem: str = ""
     retry_after_s: float | None = None
+    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

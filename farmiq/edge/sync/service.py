@@ -1,6 +1,7 @@
 """Sync: the outbox to the cloud, one tenant per batch, until everything is acknowledged.
 
 sync_outbox --claim--> [sync] --POST /api/v1/ingestion/batch--> cloud-ingestion
+cloud-edges-registry --GET /api/v1/edges/context--> [sync] --cloud_farms, cloud_batches--> edge
 
 A claimed row is ours for the length of its lease. If we crash, the lease ends and the row is
 released; if the cloud has it already, the cloud knows its id. Any number of forwarders may run.
@@ -15,7 +16,7 @@ import httpx2
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.daily import daily_job
-from farmiq.edge.sync import api, jobs
+from farmiq.edge.sync import api, context, jobs
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.edge.sync.monitor import Monitor, send_heartbeats
@@ -52,7 +53,12 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             settings.sync_heartbeat_s,
             lambda: send_heartbeats(pool, heartbeat_cloud, settings, seen=monitor.seen),
         )
-        for job in (*_jobs(settings, pool), beat):
+        fetch = Job(
+            "sync.context",
+            0.0,
+            lambda: context.fetch(pool, heartbeat_cloud, every_s=settings.sync_context_s),
+        )
+        for job in (*_jobs(settings, pool), beat, fetch):
             group.create_task(_later(schedule.run_repeatedly(job)))
 
 

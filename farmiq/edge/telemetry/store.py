@@ -19,7 +19,7 @@ ROLLUPS = rollups.Rollups(
         marks="telemetry_dirty",
         series="telemetry_latest",
         state="telemetry_state",
-        zones="farms",
+        zones="farm_zones",
         rezoned="telemetry_rezoned",
         pending_mark="e.metric_type = any(d.owed_metrics)",
         pending_bucket="owed",

@@ -40,7 +40,7 @@ async def page(
         _SESSION  # noqa: S608 - it stands above
         + """
             left join lateral (
-              select timezone from farms f
+              select timezone from farm_zones f
               where f.tenant_id = w.tenant_id and f.farm_id = w.farm_id) zone on true
             where (%(tenant)s::text is null or tenant_id = %(tenant)s)
               and (%(farm)s::text is null or farm_id = %(farm)s)

@@ -4,19 +4,22 @@
 `record` stores the facts, updates their sessions and returns the events for the cloud.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import psycopg
 
+from farmiq.edge import batches
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.batches import Placed
 from farmiq.edge.weighvision import store
 from farmiq.edge.weighvision.store import Owner
 from farmiq.farm.sessions import Fact, Session, fold
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.kinds import BATCH_DERIVED
 from farmiq.messages.topics import SessionTopic
 from farmiq.plumbing import db
 
@@ -55,14 +58,39 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     of_sessions = [
         (arrival, arrival.where) for arrival in arrivals if isinstance(arrival.where, SessionTopic)
     ]
-    sessions = await _store(tx, of_sessions) if of_sessions else {}
-    return [_cloud_event(arrival, sessions) for arrival in arrivals]
+    found = await _find_batches(tx, arrivals)
+    sessions = await _store(tx, of_sessions, found) if of_sessions else {}
+    return [_cloud_event(arrival, sessions, found) for arrival in arrivals]
+
+
+async def _find_batches(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[UUID, str]:
+    """By event, the batch that was in the barn where the station named none."""
+    unnamed = [
+        arrival
+        for arrival in arrivals
+        if isinstance(arrival.payload, words.SessionCreatedByDevice)
+        and arrival.payload.batch_id is None
+        and not arrival.clock_suspect
+    ]
+    places = [
+        Placed(place.tenant_id, place.farm_id, place.barn_id, arrival.event.occurred_at)
+        for arrival in unnamed
+        for place in [arrival.place]
+    ]
+    found = await batches.at(tx, places)
+    return {
+        arrival.event.event_id: batch_id
+        for arrival, batch_id in zip(unnamed, found, strict=True)
+        if batch_id is not None
+    }
 
 
 async def _store(
-    tx: db.Connection, arrivals: Sequence[tuple[Arrival, SessionTopic]]
+    tx: db.Connection,
+    arrivals: Sequence[tuple[Arrival, SessionTopic]],
+    found: Mapping[UUID, str],
 ) -> dict[UUID, Session]:
-    """The sessions of these arrivals as they are with them."""
+    """The sessions of these arrivals as they are with them; `found` as of _find_batches."""
     stubs = {
         topic.session_id: store.Stub(
             topic.session_id, arrival.place, topic.station_id, arrival.event.occurred_at
@@ -78,7 +106,10 @@ async def _store(
         tx,
         [
             store.SessionFact(
-                arrival.place.tenant_id, topic.session_id, fact(arrival), arrival.clock_suspect
+                arrival.place.tenant_id,
+                topic.session_id,
+                fact(arrival, found.get(arrival.event.event_id)),
+                arrival.clock_suspect,
             )
             for arrival, topic in arrivals
         ],
@@ -89,14 +120,14 @@ async def _store(
     return sessions
 
 
-def fact(arrival: Arrival) -> Fact:
-    """What the message says of its session."""
+def fact(arrival: Arrival, batch_id: str | None) -> Fact:
+    """What the message says of its session; `batch_id` is of the barn, if the message has none."""
     payload: Any = arrival.payload
     event = arrival.event
     match arrival.kind:
         case words.SESSION_CREATED:
             weight_kg = _given(payload.initial_weight_kg)
-            values = {"batch_id": payload.batch_id, "weight_kg": weight_kg}
+            values = {"batch_id": payload.batch_id or batch_id, "weight_kg": weight_kg}
         case words.WEIGHT_RECORDED:
             values = {"weight_kg": payload.weight_kg}
         case words.IMAGE_CAPTURED:
@@ -113,7 +144,9 @@ def _given(value: Any) -> Any:
     return None if value is msgspec.UNSET else value
 
 
-def _cloud_event(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
+def _cloud_event(
+    arrival: Arrival, sessions: Mapping[UUID, Session], found: Mapping[UUID, str]
+) -> BusEvent:
     """Every key that the device sent, and what the edge adds (C-96, C-109)."""
     if not isinstance(arrival.where, SessionTopic):
         return arrival.event
@@ -123,6 +156,8 @@ def _cloud_event(arrival: Arrival, sessions: dict[UUID, Session]) -> BusEvent:
         case words.SESSION_CREATED:
             weight = _weight(payload.initial_weight_kg, session.initial_weight_kg)
             adds |= {"status": "created", "initial_weight_kg": weight[0], **weight[1]}
+            if batch_id := found.get(arrival.event.event_id):
+                adds |= {"batch_id": batch_id, BATCH_DERIVED: True}
         case words.SESSION_FINALIZED:
             weight = _weight(payload.final_weight_kg, session.final_weight_kg)
             adds |= {"status": "finalized", "final_weight_kg": weight[0], **weight[1]}

@@ -27,6 +27,8 @@ from farmiq.plumbing.bus import amqp
 
 # So long a look waits for one place; a database that is frozen answers later or never.
 PATIENCE_S = 2.0
+# A bird weighs about 2 kg.
+TOLERANCE_KG = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +255,12 @@ class Observer:
         """Who stood on the scales against the sessions and pictures of the edge and the cloud."""
         visits = stations.read_all(self._stations)
         return (
-            weighings.compare(visits, await self._sessions("edge", _EDGE_SESSIONS)),
-            weighings.compare(visits, await self._sessions("cloud", _CLOUD_SESSIONS)),
+            weighings.compare(
+                visits, await self._sessions("edge", _EDGE_SESSIONS), tolerance_kg=TOLERANCE_KG
+            ),
+            weighings.compare(
+                visits, await self._sessions("cloud", _CLOUD_SESSIONS), tolerance_kg=TOLERANCE_KG
+            ),
         )
 
     async def _sessions(self, site: str, query: str) -> list[Session]:

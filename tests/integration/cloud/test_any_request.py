@@ -73,6 +73,7 @@ def site(
             **known(lots, edge),
             **images(engines["FARMIQ_CLOUD_S3_URL"], cloud),
             **cameras(engines["FARMIQ_CLOUD_S3_URL"], owner, one),
+            **farms(owner),
         }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
@@ -170,6 +171,77 @@ def free_names(owner: Owner, device: UUID) -> None:
         )
 
 
+MASTER_DATA = {
+    "farms": {"farm_id": "f-9", "name": "Farm", "timezone": "UTC"},
+    "barns": {"farm_id": "f-8", "barn_id": "b-9", "name": "Barn"},
+    "batches": {
+        "batch_id": "x-9", "farm_id": "f-8", "barn_id": "b-8", "species": "broiler",
+        "placed_count": 10, "placed_on": "2026-05-01",
+    },
+    "feed-products": {"feed_product_id": "starter", "name": "Starter"},
+    "metrics": {"metric_type": "temperature", "label": "Temperature", "unit": "C"},
+    "breed-standards": {
+        "species": "broiler", "breed": "example", "sex": "mixed", "age_days": "7", "source": "us",
+    },
+}  # fmt: skip
+
+
+def farms(owner: Owner) -> dict[str, Known]:
+    """A row of each kind of master data, there again before each request."""
+    found = {}
+    for path, item in openapi.document("cloud")["paths"].items():
+        kind = path.removeprefix("/api/v1/").partition("/")[0]
+        if kind not in MASTER_DATA:
+            continue
+        row = MASTER_DATA[kind]
+        for method, operation in item.items():
+            names = [each["name"] for each in operation["parameters"] if each["in"] == "path"]
+            values = {name: value for name, value in row.items() if name not in names}
+            table = f"{','.join(row)}\n{','.join(map(str, row.values()))}\n"
+            queries = [each for each in operation["parameters"] if each["in"] == "query"]
+            found[f"{method.upper()} {path}"] = Known(
+                path={name: str(row[name]) for name in names} or None,
+                query={each["name"]: "" for each in queries if each["name"] != "dry_run"},
+                bodies={"put": (values,), "post": (table,)}.get(method, ()),
+                prepare=lambda: register(owner),
+            )
+    return found
+
+
+def register(owner: Owner) -> None:
+    with owner.transaction():
+        owner.execute("set local role farmiq_service")
+        owner.execute("delete from batches")
+        for farm in ("f-8", "f-9"):
+            owner.execute(
+                "insert into farms (tenant_id, farm_id, name, timezone) "
+                "values ('t-001', %s, 'Farm', 'UTC') on conflict do nothing",
+                (farm,),
+            )
+        for barn in ("b-8", "b-9"):
+            owner.execute(
+                "insert into barns (tenant_id, farm_id, barn_id, name) "
+                "values ('t-001', 'f-8', %s, 'Barn') on conflict do nothing",
+                (barn,),
+            )
+        owner.execute(
+            "insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count, "
+            "placed_on) values ('t-001', 'x-9', 'f-8', 'b-8', 'broiler', 10, '2026-05-01')"
+        )
+        owner.execute(
+            "insert into feed_products (tenant_id, feed_product_id, name) "
+            "values ('t-001', 'starter', 'Starter') on conflict do nothing"
+        )
+        owner.execute(
+            "insert into metrics (tenant_id, metric_type, label, unit) "
+            "values ('t-001', 'temperature', 'Temperature', 'C') on conflict do nothing"
+        )
+        owner.execute(
+            "insert into breed_standards (tenant_id, species, breed, sex, age_days, source) "
+            "values ('t-001', 'broiler', 'example', 'mixed', 7, 'us') on conflict do nothing"
+        )
+
+
 @dataclass(frozen=True)
 class Edge:
     """An edge that is enrolled, and how another and a next key would be."""
@@ -221,7 +293,7 @@ def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
             bodies=({"events": [event()]}, {"events": lots, "batchId": "b-1"})
         ),
         "GET /api/v1/weighvision/sessions": Known(
-            query={"day": "2026-05-31", "cursor": "", "company": ""}
+            query={"day": "2026-05-31", "cursor": "", "company": "", "batch": ""}
         ),
         "GET /api/v1/weighvision/sessions/{session_id}": Known(
             path={"session_id": str(WEIGHING)}, query={"company": ""}

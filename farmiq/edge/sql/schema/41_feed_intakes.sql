@@ -18,6 +18,8 @@ create table feed_intakes (
   import_row int,
   import_ref text,
   clock_suspect boolean not null default false,
+  -- The batch that the device named, or that was in the barn on the local day.
+  batch_id text,
   constraint feed_intakes_pkey primary key (tenant_id, intake_id)
 );
 -- The same rows of the same import, whatever id the sender gave it this time (D-61).

@@ -68,7 +68,12 @@ def test_file_with_bad_lines_changes_nothing_and_names_them() -> None:
 def test_row_without_its_farm_changes_nothing() -> None:
     done = load("barns", BARNS)
     assert done.exit_code == 1
-    assert "its farm is not registered; nothing was changed" in done.output
+    problems = json.loads(done.stdout)["problems"]
+    assert [(problem["line"], problem["field"]) for problem in problems] == [
+        (2, "farm_id"),
+        (3, "farm_id"),
+    ]
+    assert problems[0]["reason"] == "barn north 1: its farm is not registered"
 
 
 @pytest.mark.usefixtures("company")
@@ -84,3 +89,16 @@ def test_columns_of_a_kind_are_said_and_unknown_kinds_refused() -> None:
     unknown = run("columns", "animals")
     assert unknown.exit_code == 2
     assert "there is no kind 'animals'; choose farms, barns" in unknown.output
+
+
+@pytest.mark.usefixtures("company")
+def test_example_of_a_breed_standard_is_imported_and_says_that_it_is_one() -> None:
+    done = run("example", "--tenant", "hill", "--json")
+    assert json.loads(done.stdout) == {"rows": 171, "changed": 171, "dry_run": False}
+    listed = json.loads(
+        run("ls", "breed_standards", "--tenant", "hill", "--limit", "1000", "--json").stdout
+    )
+    assert {row["breed"] for row in listed} == {"example"}
+    assert all(row["source"].startswith("EXAMPLE made up") for row in listed)
+    mixed = [row["weight_kg"] for row in listed if row["sex"] == "mixed"]
+    assert mixed == sorted(mixed)

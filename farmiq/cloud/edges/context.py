@@ -1,0 +1,85 @@
+"""The SQL of an edge's context: the master data that concerns it (C-114)."""
+
+from collections.abc import Collection
+
+from farmiq.messages import context
+from farmiq.messages.context import (
+    ContextBarn,
+    ContextBatch,
+    ContextFarm,
+    ContextStandard,
+    EdgeContext,
+    TenantContext,
+)
+from farmiq.plumbing import db
+
+# Of what happened longer ago than devices keep their events, the cloud finds the batch itself.
+CLOSED_DAYS = 180
+
+
+async def read(
+    connection: db.Connection, tenants: Collection[str], farms: Collection[str]
+) -> EdgeContext:
+    """The context of these tenants; of these farms only, or of all if none is named."""
+    return EdgeContext(
+        tenants=[await _of_tenant(connection, name, farms) for name in sorted(tenants)]
+    )
+
+
+async def _of_tenant(
+    connection: db.Connection, tenant_id: str, farms: Collection[str]
+) -> TenantContext:
+    wanted = {"tenant": tenant_id, "farms": sorted(farms) or None}
+    return TenantContext(
+        tenant_id=tenant_id,
+        farms=await db.fetch_as(
+            connection,
+            ContextFarm,
+            """
+            select farm_id, name, timezone from farms
+            where tenant_id = %(tenant)s and (%(farms)s::text[] is null or farm_id = any(%(farms)s))
+            order by farm_id limit %(limit)s
+            """,
+            {**wanted, "limit": context.MAX_FARMS},
+        ),
+        barns=await db.fetch_as(
+            connection,
+            ContextBarn,
+            """
+            select farm_id, barn_id, name, capacity, area_m2 from barns
+            where tenant_id = %(tenant)s and (%(farms)s::text[] is null or farm_id = any(%(farms)s))
+            order by farm_id, barn_id limit %(limit)s
+            """,
+            {**wanted, "limit": context.MAX_BARNS},
+        ),
+        batches=await db.fetch_as(
+            connection,
+            ContextBatch,
+            """
+            select batch_id, farm_id, barn_id, species, breed, sex, placed_count, placed_on,
+              age_at_placing_days, target_weight_kg, target_on, closed_on
+            from batches
+            where tenant_id = %(tenant)s and (%(farms)s::text[] is null or farm_id = any(%(farms)s))
+              and (closed_on is null or closed_on > fn_now()::date - %(days)s::int)
+            order by placed_on desc, batch_id limit %(limit)s
+            """,
+            {**wanted, "days": CLOSED_DAYS, "limit": context.MAX_BATCHES},
+        ),
+        breed_standards=await db.fetch_as(
+            connection,
+            ContextStandard,
+            """
+            select s.species, s.breed, s.sex, s.age_days, s.weight_kg, s.daily_gain_g,
+              s.feed_conversion, s.mortality_pct
+            from breed_standards s
+            where s.tenant_id = %(tenant)s and exists (
+              select from batches b
+              where b.tenant_id = s.tenant_id and b.species = s.species and b.breed = s.breed
+                and s.sex in (b.sex, 'mixed')
+                and (%(farms)s::text[] is null or b.farm_id = any(%(farms)s))
+                and (b.closed_on is null or b.closed_on > fn_now()::date - %(days)s::int))
+            order by s.species, s.breed, s.sex, s.age_days limit %(limit)s
+            """,
+            {**wanted, "days": CLOSED_DAYS, "limit": context.MAX_STANDARDS},
+        ),
+    )

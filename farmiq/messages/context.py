@@ -1,0 +1,78 @@
+"""What the cloud registers for an edge: GET /api/v1/edges/context (C-114)."""
+
+from datetime import date
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from farmiq.messages.ids import Id
+from farmiq.messages.kinds import Name
+
+MAX_FARMS = 1000
+MAX_BARNS = 10_000
+MAX_BATCHES = 4000
+MAX_STANDARDS = 4000
+
+Sex = Literal["female", "male", "mixed"]
+_Word = Annotated[str, Meta(max_length=64)]
+
+
+class ContextFarm(msgspec.Struct, frozen=True, kw_only=True):
+    farm_id: Id
+    name: Name
+    timezone: _Word
+
+
+class ContextBarn(msgspec.Struct, frozen=True, kw_only=True):
+    farm_id: Id
+    barn_id: Id
+    name: Name
+    capacity: int | None = None
+    area_m2: float | None = None
+
+
+class ContextBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """In its barn from placed_on to closed_on, both days included."""
+
+    batch_id: Id
+    farm_id: Id
+    barn_id: Id
+    species: _Word
+    breed: _Word | None = None
+    sex: Sex = "mixed"
+    placed_count: int
+    placed_on: date
+    age_at_placing_days: int = 0
+    target_weight_kg: float | None = None
+    target_on: date | None = None
+    closed_on: date | None = None
+
+
+class ContextStandard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a breed is expected to be at an age."""
+
+    species: _Word
+    breed: _Word
+    sex: Sex
+    age_days: int
+    weight_kg: float | None = None
+    daily_gain_g: float | None = None
+    feed_conversion: float | None = None
+    mortality_pct: float | None = None
+
+
+class TenantContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Farms that the edge asked for, their barns and batches, and the standards of these."""
+
+    tenant_id: Id
+    farms: Annotated[list[ContextFarm], Meta(max_length=MAX_FARMS)]
+    barns: Annotated[list[ContextBarn], Meta(max_length=MAX_BARNS)]
+    batches: Annotated[list[ContextBatch], Meta(max_length=MAX_BATCHES)]
+    breed_standards: Annotated[list[ContextStandard], Meta(max_length=MAX_STANDARDS)]
+
+
+class EdgeContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The master data of the token's tenants. An edge that reads it ignores fields it lacks."""
+
+    tenants: list[TenantContext]
