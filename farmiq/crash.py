@@ -58,6 +58,8 @@ POINTS = {
     "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
     "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",
+    "posting.before_commit": "what a person posted is written, not committed",
+    "posting.after_publish": "a posted event is on the bus; that is not committed",
     "sink.before_commit": "stored, not committed; not acknowledged to the bus",
     "sink.after_commit": "committed; not acknowledged to the bus",
     "analytics.before_pending_commit": "days of events that waited are marked, not committed",

@@ -265,8 +265,23 @@ SERVICES = (
         writes=("petri_observations", "POST /api/v1/ingestion/batch"),
     ),
     _sink("cloud-inference-service", "ingest", "inference_events", "INFERENCE"),
-    _sink("cloud-feed-service", "ingest", "feed_events", "FEED"),
-    _sink("cloud-barn-service", "ingest", "barn_events", "BARN"),
+    _service(
+        "cloud-feed-service",
+        "farmiq.cloud.feed.service",
+        reads="farmiq.cloud-feed-service.ingest.queue, companies, POST /api/v1/feed/lots, POST "
+        "/api/v1/feed/intakes, barns, batches, farms, sign_ins, memberships",
+        writes="feed_events, posted_events, farmiq.feed.exchange, "
+        "farmiq.cloud-feed-service.dlq.queue, GET /api/v1/feed/lots, GET /api/v1/feed/intakes, GET "
+        "/api/v1/feed/stock",
+    ),
+    _service(
+        "cloud-barn-service",
+        "farmiq.cloud.barn.service",
+        reads="farmiq.cloud-barn-service.ingest.queue, companies, POST /api/v1/barn/records, "
+        "barns, batches, farms, sign_ins, memberships",
+        writes="barn_events, posted_events, farmiq.barn.exchange, "
+        "farmiq.cloud-barn-service.dlq.queue, GET /api/v1/barn/records",
+    ),
     _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
     _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
     _service(
@@ -279,7 +294,7 @@ SERVICES = (
         writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
         "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
         "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
-        "/api/v1/batches/{batch_id}/weighings",
+        "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
     ),
     _service(
         "cloud-camera-calendar",

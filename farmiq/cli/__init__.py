@@ -25,6 +25,7 @@ from farmiq.cli import (
     edge,
     farm,
     key,
+    kpi,
     losses,
     masterdata,
     media,
@@ -66,7 +67,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "batch": batch.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
+        "batch": batch.app, "kpi": kpi.app, "losses": losses.app, "weighings": weighings.app,
+        "alert": alert.app,
         "media": media.app,
     },
     MEND: {

@@ -11,7 +11,7 @@ from typing import Any
 
 from farmiq.cloud import bus
 from farmiq.cloud.bus import RETRY_EXCHANGE, UNROUTED_QUEUE, Work
-from farmiq.messages import kpi, telemetry
+from farmiq.messages import barn, feed, kpi, telemetry
 
 # Dead letters wait for a person: room for a long weekend of mistakes, not for a week.
 MAX_DEAD_LETTERS = 1_000_000
@@ -126,15 +126,18 @@ def logins() -> Iterator[Login]:
 
 # Events that services other than cloud-ingestion publish (RB-03).
 _PUBLISHES = {
-    "cloud-telemetry-service": telemetry.AGGREGATED,
-    "cloud-analytics-service": kpi.DAILY_UPDATED,
+    "cloud-telemetry-service": (telemetry.AGGREGATED,),
+    "cloud-analytics-service": (kpi.DAILY_UPDATED,),
+    "cloud-feed-service": (feed.INTAKE_RECORDED, feed.LOT_RECEIVED),
+    "cloud-barn-service": (barn.RECORD_CREATED,),
 }
 
 
 def _consumer(service: str, works: list[Work]) -> Login:
     keys = {RETRY_EXCHANGE: rf"^farmiq\.{re.escape(service)}\."}
-    if event_type := _PUBLISHES.get(service):
-        keys[f"farmiq.{event_type.partition('.')[0]}.exchange"] = f"^{re.escape(event_type)}$"
+    if event_types := _PUBLISHES.get(service):
+        exchange = f"farmiq.{event_types[0].partition('.')[0]}.exchange"
+        keys[exchange] = _any_of(event_types)
     return Login(service, write=tuple(keys), read=tuple(work.queue for work in works), keys=keys)
 
 

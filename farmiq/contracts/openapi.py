@@ -15,6 +15,8 @@ from fastapi.routing import APIRoute
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
 from farmiq.cloud.analytics import api as analytics
+from farmiq.cloud.analytics.forecast import ForecastApi
+from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
@@ -22,6 +24,7 @@ from farmiq.cloud.console.weighings.api import WeighingApi
 from farmiq.cloud.deadletter import api as deadletter
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.farms import api as farms
+from farmiq.cloud.feed import api as cloud_feed
 from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
@@ -77,6 +80,9 @@ def app(site: str) -> FastAPI:
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing, nothing).add_to(server.app)
+        ForecastApi(nothing, nothing).add_to(server.app)
+        cloud_barn.Api(nothing, nothing).add_to(server.app)
+        cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app
 
 

@@ -52,6 +52,11 @@ ELSEWHERE = {
         if point.startswith("media.")
     },
     **{
+        point: "tests/integration/cloud/analytics/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("analytics.")
+    },
+    **{
         point: "tests/integration/cloud/test_calendar.py"
         for point in crash.POINTS
         if point.startswith("calendar.")

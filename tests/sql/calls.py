@@ -36,6 +36,14 @@ CALLS = {
     ),
     "fn_now()": ("select fn_now()",),
     "fn_calendar_now()": ("select fn_calendar_now()",),
+    "fn_safe_to_sell_from(text,text)": (
+        "select fn_safe_to_sell_from(get_active_tenant_id(), 'x')",
+        "select b.tenant_id, fn_safe_to_sell_from(b.tenant_id, b.batch_id) from batches b",
+    ),
+    "fn_feed_stock(text,text)": (
+        "select get_active_tenant_id(), s from fn_feed_stock(get_active_tenant_id(), 'barn') s",
+        "select c.tenant_id, s from companies c, fn_feed_stock(c.tenant_id, 'lot') s",
+    ),
     "fn_replaced_event(jsonb)": (
         'select fn_replaced_event(\'{"replaces": "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"}\')',
     ),
@@ -89,6 +97,10 @@ CALLS = {
     "fn_batch_at(text,text,text,date)": (
         "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
         "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
+    ),
+    "fn_batch_weighings(text,text,date,date)": (
+        "select w from batches, fn_batch_weighings(tenant_id, batch_id, placed_on, '2027-05-01') w",
+        "select w from fn_batch_weighings(%(foreign_id)s::text, 'x', '2026-05-01', '2027-05-01') w",
     ),
     "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
     "fn_session_at(uuid,timestamp with time zone)": (

@@ -129,6 +129,10 @@ SEED = {
     "breed_standards": """
         insert into breed_standards (tenant_id, species, breed, sex, age_days, weight_kg, source)
         values (%(tenant)s, 'broiler', 'example', 'mixed', 7, 0.2, 'an example')""",
+    "posted_events": """
+        insert into posted_events (tenant_id, idempotency_key, content_hash, event_id, event_type,
+          subject, event, posted_by, posted_at)
+        values (%(tenant)s, 'k', 'x', %(id)s, 'barn.record.created', 'r', '{}', 'a', now())""",
     "master_data_actions": """
         insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key)
         values (%(id)s, now(), 'a', 'add', %(tenant)s, 'farms', 'f')""",
@@ -185,6 +189,18 @@ SEED = {
     "device_events": _EVENT.format("device_events"),
     "sync_events": _EVENT.format("sync_events"),
     "kpi_events": _EVENT.format("kpi_events"),
+    "kpi_daily": """
+        insert into kpi_daily (tenant_id, farm_id, barn_id, batch_id, kpi_date, kpi_type, value,
+          unit, source_event_count)
+        values (%(tenant)s, 'f', 'b', 'x', '2026-05-02', 'intake_kg', 1, 'kg', 1)""",
+    "batch_days": """
+        insert into batch_days (tenant_id, batch_id, kpi_date, hours)
+        values (%(tenant)s, 'x', '2026-05-02', 24)""",
+    # The batches above have marked their days.
+    "analytics_dirty_days": "",
+    "analytics_pending": """
+        insert into analytics_pending (tenant_id, event_id, family)
+        values (%(tenant)s, %(id)s, 'feed')""",
 }
 
 PASSWORD = "long enough 1"

@@ -187,12 +187,8 @@ class Api(api.Routes):
     async def kpis(self, request: Request, query: Annotated[KpiFilter, Query()]) -> Any:
         """Daily figures of batches, newest date first."""
         async with self.people.caller(request, query.company) as caller:
-            rows = await queries.page(caller.connection, _wanted(caller.tenant_id, query))
-        shown = rows[: query.limit]
-        following = None
-        if len(rows) > query.limit:
-            last = shown[-1]
-            following = api.cursor(last["kpi_date"], last["batch_id"], last["kpi_type"])
+            rows = await queries.page(caller.connection, wanted(caller.tenant_id, query))
+        shown, following = cut(rows, query.limit)
         if query.format == "csv":
             return api.csv_response(request, COLUMNS, shown, following)
         return {"kpis": shown, "next_cursor": following}
@@ -234,7 +230,16 @@ class Api(api.Routes):
         }
 
 
-def _wanted(tenant_id: str, query: KpiFilter) -> dict[str, Any]:
+def cut(rows: list[dict[str, Any]], limit: int) -> tuple[list[dict[str, Any]], str | None]:
+    """The figures of a page, and the cursor of the next page if there is one."""
+    if len(rows) <= limit:
+        return rows, None
+    last = rows[limit - 1]
+    return rows[:limit], api.cursor(last["kpi_date"], last["batch_id"], last["kpi_type"])
+
+
+def wanted(tenant_id: str, query: KpiFilter) -> dict[str, Any]:
+    """The SQL parameters of a page: one row more says whether there is a next one."""
     position = query.cursor
     return {
         **query.model_dump(by_alias=False, exclude={"cursor", "format", "company", "limit"}),

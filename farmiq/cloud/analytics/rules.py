@@ -1,6 +1,6 @@
 """Pure: the figures of a batch from its standard and the facts of its days.
 
-docs/integrate/kpi.md has the formulas with worked examples.
+docs/integrate/figures.md has the formulas with worked examples.
 """
 
 from bisect import bisect_left

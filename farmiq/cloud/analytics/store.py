@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.cloud.analytics.rules import Batch, Day, Figure, StandardRow, thi_limit
+from farmiq.messages import barn, feed
 from farmiq.messages.kpi import KpiType
 from farmiq.plumbing import db
 
@@ -266,7 +267,7 @@ async def places_of(tx: db.Connection, events: Collection[Pending]) -> list[Plac
         tx,
         """
         with e as materialized (
-          select * from unnest(%(tenants)s::text[], %(events)s::uuid[], %(families)s::text[])
+          select * from unnest(%s::text[], %s::uuid[], %s::text[])
             as e(tenant_id, event_id, family)
         ), session as (
           select distinct s.tenant_id, s.session_id from e join weighvision_events s
@@ -298,11 +299,7 @@ async def places_of(tx: db.Connection, events: Collection[Pending]) -> list[Plac
         from noted n join barn_events o
           on o.tenant_id = n.tenant_id and o.record_id = n.payload ->> 'replaces'
         """,
-        {
-            "tenants": [event.tenant_id for event in events],
-            "events": [event.event_id for event in events],
-            "families": [event.family for event in events],
-        },
+        *db.columns(events, "tenant_id", "event_id", "family"),
     )
     hours = [
         Place(event.tenant_id, event.farm_id, event.barn_id, None, event.bucket_start_at)
@@ -522,26 +519,22 @@ async def _intakes(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
         tx,
         f"""
         with span as materialized ({_SPANS}), offered as (
-          select s.kpi_date, e.* from span s join feed_events e
-            on e.tenant_id = %(tenant_id)s and e.payload ->> 'batch_id' = %(batch_id)s
+          select s.kpi_date, e.* from span s join counted_feed e
+            on e.tenant_id = %(tenant_id)s and e.batch_id = %(batch_id)s
             and e.occurred_at >= s.begin_at and e.occurred_at < s.end_at
           union all
-          select s.kpi_date, e.* from span s join feed_events e
+          select s.kpi_date, e.* from span s join counted_feed e
             on e.tenant_id = %(tenant_id)s and e.farm_id = %(farm_id)s
-            and e.barn_id = %(barn_id)s and e.payload ->> 'batch_id' is null
+            and e.barn_id = %(barn_id)s and e.batch_id is null
             and e.occurred_at >= s.begin_at and e.occurred_at < s.end_at
         )
         select kpi_date, sum(quantity_kg order by quantity_kg) as feed_kg,
           count(*) as intake_count
-        from offered o
-        where event_type = 'feed.intake.recorded' and not clock_suspect
-          and quantity_kg is not null
-          and not exists (
-            select from feed_events r where r.tenant_id = o.tenant_id
-              and fn_replaced_event(r.payload) = o.event_id and r.event_id <> o.event_id)
+        from offered
+        where event_type = %(intake)s and not clock_suspect and quantity_kg is not null
         group by kpi_date
         """,  # noqa: S608 - our own text
-        _arguments(batch, dates),
+        {**_arguments(batch, dates), "intake": feed.INTAKE_RECORDED},
     )
 
 
@@ -550,25 +543,18 @@ async def _records(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
         tx,
         f"""
         with span as materialized ({_SPANS}), offered as (
-          select s.kpi_date, e.* from span s join barn_events e
-            on e.tenant_id = %(tenant_id)s and e.payload ->> 'batch_id' = %(batch_id)s
+          select s.kpi_date, e.* from span s join counted_records e
+            on e.tenant_id = %(tenant_id)s and e.batch_id = %(batch_id)s
             and e.occurred_at >= s.begin_at and e.occurred_at < s.end_at
           union all
-          select s.kpi_date, e.* from span s join barn_events e
+          select s.kpi_date, e.* from span s join counted_records e
             on e.tenant_id = %(tenant_id)s and e.farm_id = %(farm_id)s
-            and e.barn_id = %(barn_id)s and e.payload ->> 'batch_id' is null
+            and e.barn_id = %(barn_id)s and e.batch_id is null
             and e.occurred_at >= s.begin_at and e.occurred_at < s.end_at
         ), counted as (
-          select o.*, case record_type when 'water' then case
-              when unit is null or unit in ('l', 'L') then value_number
-              when unit = 'm3' then 1000 * value_number end
-            else value_number end as value
-          from offered o
-          where event_type = 'barn.record.created' and not clock_suspect
-            and record_type in ('mortality', 'cull', 'water', 'head_count')
-            and not exists (
-              select from barn_events r where r.tenant_id = o.tenant_id
-                and r.payload ->> 'replaces' = o.record_id and r.event_id <> o.event_id)
+          select *, case when record_type <> 'water' or unit is null then value_number
+            else value_number * (%(litres)s::jsonb ->> unit)::float8 end as value
+          from offered where not clock_suspect
         )
         select kpi_date,
           coalesce(sum(value) filter (where record_type = 'mortality'), 0) as dead,
@@ -583,7 +569,7 @@ async def _records(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
         from counted where value is not null
         group by kpi_date
         """,  # noqa: S608 - our own text
-        _arguments(batch, dates),
+        {**_arguments(batch, dates), "litres": msgspec.json.encode(barn.LITRES_OF).decode()},
     )
 
 

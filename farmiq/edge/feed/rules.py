@@ -87,6 +87,7 @@ def _imported(arrival: Arrival, imported: FeedImported) -> list[Intake]:
             import_row=number,
             import_ref=row.ref,
             clock_suspect=arrival.clock_suspect,
+            batch_id=row.batch_id or None,
         )
         for number, (row, raw) in enumerate(zip(imported.rows, as_sent, strict=True), start=1)
     ]

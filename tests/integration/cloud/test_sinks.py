@@ -38,7 +38,7 @@ for _service in services.SERVICES:
     # A method of a sink is the whole service; else the module has sinks of its own.
     _sink = getattr(_service.load(), "__self__", None)
     for _found in [_sink] if _sink else vars(_module).values():
-        if isinstance(_found, Sink):
+        if isinstance(_found, Sink) and _found.work in bus.SINKS:
             SINKS[_found.work.queue] = (_service.name, _found)
 
 TABLES = {
@@ -99,9 +99,9 @@ async def publisher(cloud: CloudSite) -> AsyncIterator[amqp.Publisher]:
 def test_every_registered_type_is_wanted_by_exactly_one_queue_and_every_queue_has_a_service() -> (
     None
 ):
-    wanted = [kind for work in bus.WORKS for kind in work.event_types]
+    wanted = [kind for work in bus.SINKS for kind in work.event_types]
     assert sorted(wanted) == sorted(BUS)
-    assert set(SINKS) == set(TABLES) == {work.queue for work in bus.WORKS}
+    assert set(SINKS) == set(TABLES) == {work.queue for work in bus.SINKS}
     for service_name, found in SINKS.values():
         assert service_name == found.work.service
 

@@ -2,8 +2,8 @@
 -- for anybody and no mark is lost. Without last_date all days from first_date on; with is_figures
 -- the facts are as they were and only figures change (a breed standard did).
 create table analytics_dirty_days (
-  id bigint generated always as identity constraint analytics_dirty_days_pkey primary key,
   tenant_id text not null,
+  id bigint generated always as identity constraint analytics_dirty_days_pkey primary key,
   batch_id text not null,
   first_date date not null,
   last_date date,

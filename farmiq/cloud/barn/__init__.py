@@ -1,0 +1,1 @@
+"""cloud-barn-service: barn records, from edges and from people."""

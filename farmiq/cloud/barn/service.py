@@ -1,0 +1,18 @@
+"""Barn records: what edges send and people enter becomes rows, and people read them.
+
+people --POST--> [barn] --posted_events, farmiq.barn.exchange--> its own queue
+farmiq.barn.exchange --queue--> [barn] --barn_events--> people, figures
+
+A record that somebody posts takes the same way as one of an edge: over the bus, into barn_events.
+"""
+
+from farmiq.cloud import posting, sinks
+from farmiq.cloud.barn.api import Api
+from farmiq.config import CloudSettings
+from farmiq.plumbing import http
+
+NAME = "cloud-barn-service"
+
+
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    await posting.run(settings, server, sinks.BARN, Api)

@@ -1,0 +1,1 @@
+"""cloud-feed-service: lots received, feed taken in, and what is left."""

@@ -1,0 +1,230 @@
+"""Feed for people and programs: lots and intakes, entered with a key and listed, and the stock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Depends, Query, Request
+from pydantic import Field
+
+from farmiq import api
+from farmiq.api import At, BodyOf, Handler, Id, JsonBody
+from farmiq.cloud import posting
+from farmiq.cloud.feed import store
+from farmiq.cloud.identity import people, sign_in
+from farmiq.cloud.identity.people import People, with_retries
+from farmiq.farm import postings
+from farmiq.farm.postings import IntakePosted, LotPosted
+from farmiq.messages.feed import Source
+from farmiq.plumbing import db
+
+LOTS = "/api/v1/feed/lots"
+INTAKES = "/api/v1/feed/intakes"
+STOCK = "/api/v1/feed/stock"
+MAX_BYTES = 16 * 1024
+MAX_ROWS = 1000
+
+
+class LotFilter(api.SpanFilter):
+    """Which lots, newest first."""
+
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    device: Annotated[Id | None, Field(description="Only this silo's.")] = None
+    lot: Annotated[Id | None, Field(description="Only this feed_lot_id.")] = None
+    counted: Annotated[bool, Field(description="Only what nothing else replaces.")] = False
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
+    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    company: people.Company = None
+
+
+class IntakeFilter(LotFilter):
+    """Which intakes, newest first."""
+
+    batch: Annotated[
+        Id | None, Field(description="Only this batch's: named, or in the barn on that day.")
+    ] = None
+
+
+class StockFilter(api.Filter):
+    """The stock of each lot, silo or barn."""
+
+    by: Annotated[Literal["lot", "silo", "barn"], Field(description="A row for each of these.")] = (
+        "lot"
+    )
+    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
+    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
+    company: people.Company = None
+
+
+class CloudFeedLot(api.Model):
+    """`device_id` is the silo that the lot went into.
+
+    `replaced_by` is the event that corrects this one; then this one counts for nothing.
+    """
+
+    event_id: UUID
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    feed_lot_id: str
+    feed_product_id: str | None
+    quantity_kg: float
+    occurred_at: At
+    replaces: UUID | None
+    replaced_by: UUID | None
+    clock_suspect: bool
+
+
+class CloudFeedLots(api.Model):
+    lots: list[CloudFeedLot]
+    next_cursor: str | None
+
+
+class CloudFeedIntake(api.Model):
+    """`batch_id` is the one that the intake names, or that was in the barn on that day.
+
+    `replaced_by` is the event that corrects this one; then this one counts for nothing.
+    """
+
+    event_id: UUID
+    farm_id: str
+    barn_id: str
+    device_id: str | None
+    batch_id: str | None
+    source: Source
+    feed_lot_id: str | None
+    quantity_kg: float
+    occurred_at: At
+    replaces: UUID | None
+    replaced_by: UUID | None
+    clock_suspect: bool
+
+
+class CloudFeedIntakes(api.Model):
+    intakes: list[CloudFeedIntake]
+    next_cursor: str | None
+
+
+class FeedStock(api.Model):
+    """`stock_kg` is what was received less what was taken in; below 0 a delivery is missing.
+
+    `daily_kg` is the mean of the last seven local days with an intake, `days_left` how long the
+    stock lasts at that; both are null if that is not known.
+    """
+
+    farm_id: str
+    barn_id: str
+    silo_id: str | None
+    feed_lot_id: str | None
+    feed_product_id: str | None
+    received_kg: float
+    taken_kg: float
+    stock_kg: float
+    daily_kg: float | None
+    days_left: float | None
+    received_at: At | None
+    taken_at: At | None
+
+
+class FeedStocks(api.Model):
+    stock: list[FeedStock]
+
+
+LotBody = Annotated[
+    JsonBody[LotPosted], Depends(BodyOf(LotPosted, what="a lot", max_bytes=MAX_BYTES))
+]
+IntakeBody = Annotated[
+    JsonBody[IntakePosted], Depends(BodyOf(IntakePosted, what="an intake", max_bytes=MAX_BYTES))
+]
+
+
+def _posting(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
+    return api.route(
+        "POST",
+        path,
+        model,
+        operation_id=operation_id,
+        status_code=201,
+        dependencies=[sign_in.SIGN_IN],
+        responses=posting.ERRORS,
+    )
+
+
+def _listing(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
+    return api.route(
+        "GET",
+        path,
+        model,
+        operation_id=operation_id,
+        dependencies=[sign_in.SIGN_IN],
+        responses={200: api.CSV},
+    )
+
+
+@dataclass
+class Api(api.Routes):
+    pool: db.Pool
+    sign_ins: sign_in.SignIns
+
+    def __post_init__(self) -> None:
+        self.people = People(self.pool, self.sign_ins)
+
+    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        return with_retries(handler)
+
+    @_posting(LOTS, CloudFeedLot, "postFeedLot")
+    async def post_lot(
+        self, visit: people.AVisit, body: LotBody, idempotency_key: posting.Key
+    ) -> Any:
+        """A lot of feed was delivered (operators).
+
+        The response is the lot: stored, and on its way to the stock. The same Idempotency-Key with
+        the same body has the same answer and no second effect. A correction is a new lot that
+        names the event of the old one in `replaces`.
+        """
+        event = await posting.post(self.people, visit, body, idempotency_key)
+        return postings.shown(event, store.LOT)
+
+    @_posting(INTAKES, CloudFeedIntake, "postFeedIntake")
+    async def post_intake(
+        self, visit: people.AVisit, body: IntakeBody, idempotency_key: posting.Key
+    ) -> Any:
+        """Feed was taken in (operators).
+
+        As with lots; a lot that it names must have been received.
+        """
+        event = await posting.post(self.people, visit, body, idempotency_key)
+        return postings.shown(event, store.INTAKE)
+
+    @_listing(LOTS, CloudFeedLots, "getFeedLots")
+    async def get_lots(self, request: Request, query: Annotated[LotFilter, Query()]) -> Any:
+        """Lots of feed, newest first."""
+        async with self.people.caller(request, query.company) as caller:
+            rows = await store.lots(caller.connection, caller.tenant_id, query.page())
+        page, following = api.cut(rows, query.limit, at="occurred_at", key="event_id")
+        if query.format == "csv":
+            return api.csv_response(request, store.LOT, page, following)
+        return {"lots": page, "next_cursor": following}
+
+    @_listing(INTAKES, CloudFeedIntakes, "getFeedIntakes")
+    async def get_intakes(self, request: Request, query: Annotated[IntakeFilter, Query()]) -> Any:
+        """Feed taken in, newest first."""
+        async with self.people.caller(request, query.company) as caller:
+            rows = await store.intakes(caller.connection, caller.tenant_id, query.page())
+        page, following = api.cut(rows, query.limit, at="occurred_at", key="event_id")
+        if query.format == "csv":
+            return api.csv_response(request, store.INTAKE, page, following)
+        return {"intakes": page, "next_cursor": following}
+
+    @api.route(
+        "GET", STOCK, FeedStocks, operation_id="getFeedStock", dependencies=[sign_in.SIGN_IN]
+    )
+    async def get_stock(self, request: Request, query: Annotated[StockFilter, Query()]) -> Any:
+        """Feed that is left of each lot, silo or barn, by recount."""
+        async with self.people.caller(request, query.company) as caller:
+            rows = await store.stock(
+                caller.connection, caller.tenant_id, by=query.by, farm=query.farm, barn=query.barn
+            )
+        return {"stock": rows}

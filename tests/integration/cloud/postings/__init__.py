@@ -1,0 +1,1 @@
+"""Barn records and feed that people enter in the cloud."""
