@@ -351,10 +351,12 @@ class Api(api.Routes):
             key = _path_key(kind, ids)
             service = await caller.become_service()
             try:
-                found = await store.remove(service, kind, caller.tenant_id, key, actor=caller.email)
+                removed = await store.remove(
+                    service, kind, caller.tenant_id, key, actor=caller.email
+                )
             except store.RejectedError as error:
                 raise HttpError(409, str(error)) from None
-            if not found:
+            if not removed:
                 raise HttpError(404, f"there is no such {kind.noun}")
 
     async def _import(

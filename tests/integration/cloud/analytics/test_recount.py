@@ -91,15 +91,21 @@ class Cloud:
 
     async def settle(self) -> None:
         """Work until nothing is left; what is due later is due now."""
-        await self.work()
         while self._hasten():
             await self.work()
 
     def _hasten(self) -> bool:
+        """False if no mark is left and no event waits for its own service."""
         with psycopg.connect(self.admin_url) as connection:
-            connection.execute("update analytics_pending set next_look_at = now()")
-            marks = connection.execute("update analytics_dirty_days set due_at = now()").rowcount
-            return bool(marks)
+            left = [
+                connection.execute(statement).rowcount
+                for statement in (
+                    "update analytics_pending set next_look_at = now()",
+                    "update analytics_dirty_days set due_at = now()",
+                    "update telemetry_dirty set marked_at = marked_at",
+                )
+            ]
+            return any(left)
 
     async def _deliver_published(self) -> None:
         """What the cloud itself published goes to the queues that want it."""
@@ -370,11 +376,16 @@ def _session(
     base = {"barn_id": barn_id, "session": len(events), "clock_suspect": draw(RARELY)}
     kind = draw(st.sampled_from(["named", "named", "named", "recorded", "derived", "open", "cut"]))
     created = {"status": "created", "batch_id": draw(NAMED), "initial_weight_kg": None}
-    final = {"final_weight_kg": weight_kg, "image_count": 0, "inference_result_id": None}
+    final: dict[str, Any] = {
+        "final_weight_kg": weight_kg,
+        "image_count": 0,
+        "inference_result_id": None,
+    }
     if kind == "recorded":
         final["final_weight_kg"] = None
     if kind == "derived":
         final |= {"final_weight_kg": 99.0, "weight_derived": True}
+    parts: list[tuple[str, int, dict[str, Any]]]
     parts = [] if draw(RARELY) else [("session.created", 0, created)]
     if kind in {"recorded", "derived"}:
         parts += [
