@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
 from farmiq.cloud.analytics import api as analytics
+from farmiq.cloud.analytics.forecast import ForecastApi
 from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
@@ -79,6 +80,7 @@ def app(site: str) -> FastAPI:
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing, nothing).add_to(server.app)
+        ForecastApi(nothing, nothing).add_to(server.app)
         cloud_barn.Api(nothing, nothing).add_to(server.app)
         cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app
