@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import prometheus_client
-from fastapi import Header
 
 from farmiq import api, crash
 from farmiq.api import JsonBody
@@ -57,16 +56,6 @@ POSTED = prometheus_client.Counter(
     "farmiq_posted_events_total", "Events that people posted", ["event_type", "outcome"]
 )
 
-Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        description="Any text of the client, new for each record.",
-        min_length=1,
-        max_length=postings.MAX_KEY_LENGTH,
-        pattern=r"^[\x20-\x7e]*$",
-    ),
-]
 ROLE = "operator"
 ERRORS = {
     403: "FORBIDDEN: the person's role does not reach.",

@@ -20,7 +20,6 @@ from farmiq.messages.kinds import QuantityKg, Rules, require_utc
 
 # A clock may be ahead by so much; what is later has not happened yet.
 MAX_AHEAD = timedelta(minutes=5)
-MAX_KEY_LENGTH = 255
 
 _UNSET = msgspec.UNSET
 _MEDICINE = ("product", "dose", "dose_unit", "withdrawal_days")
