@@ -24,6 +24,7 @@ from farmiq.cli import (
     dlq,
     edge,
     farm,
+    feed,
     key,
     losses,
     masterdata,
@@ -32,6 +33,7 @@ from farmiq.cli import (
     outbox,
     people,
     quarantine,
+    record,
     silo,
     simulated_cameras,
     terminal,
@@ -66,6 +68,7 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
+        "record": record.app, "feed": feed.app,
         "batch": batch.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
         "media": media.app,
     },

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import prometheus_client
+import psycopg
 
 from farmiq import api, crash
 from farmiq.api import JsonBody
@@ -107,6 +108,8 @@ async def accept(
     except (KeyUsedError, ReplacedError) as error:
         POSTED.labels(event_type=posted.event.event_type, outcome="conflict").inc()
         raise HttpError(409, str(error)) from None
+    except psycopg.errors.ForeignKeyViolation:
+        raise _missing("tenant_id", f"there is no company {tenant_id!r}") from None
     if is_new:
         await _check(tx, posted, body)
     crash.here("posting.before_commit")
