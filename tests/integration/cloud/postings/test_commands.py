@@ -21,6 +21,11 @@ async def farmiq(*arguments: str, expect: int = 0) -> Any:
     return json.loads(result.stdout) if expect == 0 else result.stderr
 
 
+async def printed(*arguments: str) -> str:
+    result = await asyncio.to_thread(CliRunner().invoke, app, [*arguments])
+    return result.stdout
+
+
 @pytest.fixture(autouse=True)
 def database(api: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARMIQ_CLOUD_DB_URL", api.site.database.url)
@@ -42,7 +47,7 @@ async def test_record_command_adds_once_by_key_and_lists(api: Cloud) -> None:
     assert again == first
     assert listed["records"][0]["record_id"] == fixed["record_id"]
     assert listed["records"][1]["replaced_by"] == fixed["record_id"]
-    text = CliRunner().invoke(app, ["record", "ls", "--tenant", "t-001"]).stdout
+    text = await printed("record", "ls", "--tenant", "t-001")
     assert f"(replaced by {fixed['record_id']})" in text
 
 
@@ -57,7 +62,7 @@ async def test_feed_commands_receive_take_and_say_what_is_left(api: Cloud) -> No
     assert [row["quantity_kg"] for row in await farmiq("feed", "ls", "--tenant", "t-001")] == [20]
     (lot,) = await farmiq("feed", "lots", "--tenant", "t-001")
     assert lot["feed_lot_id"] == "lot-1"
-    text = CliRunner().invoke(app, ["feed", "stock", "--tenant", "t-001"]).stdout
+    text = await printed("feed", "stock", "--tenant", "t-001")
     assert "480 kg left of 500" in text
 
 
