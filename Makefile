@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 LAST_FAILED := .pytest_cache/v/cache/lastfailed
 
-.PHONY: help demo smoke test test-fast test-again test-long check bench requirements docs lock clean
+.PHONY: help demo smoke test test-fast test-again test-long check bench bench-long requirements docs lock clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,10 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery figures cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+
+bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes, 8 GB of disk
+	@$(FARMIQ) bench figures --large $(ARGS)
 
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)

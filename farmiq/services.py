@@ -3,12 +3,15 @@
 import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from farmiq.messages import topics
-from farmiq.plumbing import http
 
-Run = Callable[[Any, http.HttpServer], Awaitable[None]]
+if TYPE_CHECKING:
+    from farmiq.plumbing import http
+
+Run = Callable[[Any, "http.HttpServer"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +189,19 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.ingest.queue",
             "farmiq.cloud-telemetry-service.agg.queue",
             "companies",
+            "farms",
+            "sign_ins",
         ),
         writes=(
             "telemetry_readings",
             "telemetry_latest",
-            "telemetry_aggregates",
-            "telemetry_latest_aggregates",
+            "telemetry_agg",
+            "telemetry_dirty",
+            "telemetry_rezoned",
+            "telemetry_state",
+            "farmiq.telemetry.exchange",
             "farmiq.cloud-telemetry-service.dlq.queue",
+            "GET /api/v1/telemetry/range",
         ),
     ),
     _service(
@@ -281,7 +290,18 @@ SERVICES = (
     ),
     _sink("cloud-device-service", "ingest", "device_events", "DEVICE"),
     _sink("cloud-sync-service", "ingest", "sync_events", "SYNC"),
-    _sink("cloud-analytics-service", "kpi", "kpi_events", "KPI"),
+    _service(
+        "cloud-analytics-service",
+        "farmiq.cloud.analytics.service",
+        reads="farmiq.cloud-analytics-service.days.queue, "
+        "farmiq.cloud-analytics-service.kpi.queue, companies, farms, batches, breed_standards, "
+        "metrics, weight_sessions, weighvision_events, feed_events, barn_events, telemetry_agg, "
+        "sign_ins",
+        writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
+        "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
+        "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
+        "/api/v1/batches/{batch_id}/weighings",
+    ),
     _service(
         "cloud-camera-calendar",
         "farmiq.cloud.camera.calendar.service",
@@ -315,11 +335,11 @@ SERVICES = (
     _service(
         "cloud-console",
         "farmiq.cloud.console.service",
-        reads="telemetry_latest, telemetry_readings, telemetry_latest_aggregates, "
-        "telemetry_aggregates, device_events, weight_sessions, weighvision_events, "
-        "media_objects, sites, devices, site_device_sessions, expected_wakes, "
-        "device_wake_payloads, device_images, petri_observations, device_alerts, the "
-        "cloud's bucket, companies, users, sign_ins, memberships",
+        reads="telemetry_latest, telemetry_readings, telemetry_agg, device_events, "
+        "weight_sessions, weighvision_events, media_objects, sites, devices, "
+        "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
+        "petri_observations, device_alerts, the cloud's bucket, companies, users, "
+        "sign_ins, memberships",
         writes="device_schedule_changes, device_images, sign_ins, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
@@ -327,6 +347,8 @@ SERVICES = (
 )
 
 SITES = ("edge", "cloud")
+# Where each site has its schema, migrations and functions.
+SQL = {site: Path(__file__).parent / site / "sql" for site in SITES}
 
 
 def named(what: str) -> tuple[Service, ...]:

@@ -116,7 +116,7 @@ _CLOUD = {
 }
 _TABLES = {
     bus.TELEMETRY: "telemetry_readings",
-    bus.AGGREGATES: "telemetry_aggregates",
+    bus.AGGREGATES: "telemetry_agg",
     bus.WEIGHVISION: "weighvision_events",
     bus.MEDIA: "media_events",
     bus.INFERENCE: "inference_events",
@@ -133,6 +133,10 @@ _STORED = {
         where event_id = %s"""  # noqa: S608 - one of ours
     for table in _TABLES.values()
 }
+# A bucket is one row, however often an edge sends it; its id is the event of the last time.
+_STORED["telemetry_agg"] = """
+    select a.stored_at, 'telemetry-agg-…' as trace_id
+    from companies join telemetry_agg a using (tenant_id) where a.sent and a.id = %s"""
 
 
 Rows = dict[str, dict[str, Any] | None]
@@ -219,7 +223,7 @@ _LAST = (
     "select event_id, first_seen_at from ingress_dedupe order by first_seen_at desc limit 1",
     "select event_id, stored_at from telemetry_latest order by stored_at desc limit 1",
 )
-# The newest that the edge owes or owed, but for what may just be on its way.
+# The newest event of the outbox, but for what may just be on its way.
 _LAST_PENDING = """
   select d.event_id, d.first_seen_at from (
     select event_id, first_seen_at from ingress_dedupe
@@ -306,7 +310,7 @@ def _unseen(site: str, why: str) -> Hop:
 
 
 def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
-    """Whose event it is: by the table that has it, else by the type it was owed or accepted under.
+    """Whose event it is: by the table that has it, else by its type in the outbox or at ingestion.
 
     Neither ingress nor the edge remembers ids for ever, and what the cloud makes itself never
     came through ingestion.
@@ -314,7 +318,7 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
     stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
     named = next(
-        (candidate for candidate in bus.WORKS if event_type in candidate.event_types), bus.TELEMETRY
+        (candidate for candidate in bus.SINKS if event_type in candidate.event_types), bus.TELEMETRY
     )
     return stored_by or named
 
@@ -465,7 +469,7 @@ def _session(row: dict[str, Any]) -> str:
 
 def _outbox_hops(pending: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
     trace = f"; trace {pending['trace_id']}" if pending and pending["trace_id"] else ""
-    note = f"owed to the cloud{trace}" if pending else "not in the outbox, or no longer"
+    note = f"queued for the cloud{trace}" if pending else "not in the outbox, or no longer"
     hops = [Hop("edge", "sync_outbox", _at(pending, "created_at"), note)]
     if pending:
         delivered = pending["last_attempt_at"] if pending["status"] == "acked" else None
@@ -531,6 +535,8 @@ def _cloud_hops(
         if stored_row
         else "not stored yet"
     )
+    if work is bus.AGGREGATES and not stored_row:
+        stored += ", or sent again since with more readings"
     return [
         Hop("cloud", "ingestion_dedupe", received, batch),
         Hop("cloud", work.queue, received, queue, command),

@@ -26,6 +26,7 @@ from farmiq.cli import (
     farm,
     feed,
     key,
+    kpi,
     losses,
     masterdata,
     media,
@@ -68,9 +69,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "record": record.app, "feed": feed.app,
-        "batch": batch.app, "losses": losses.app, "weighings": weighings.app, "alert": alert.app,
-        "media": media.app,
+        "batch": batch.app, "record": record.app, "feed": feed.app, "kpi": kpi.app,
+        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,
@@ -179,7 +179,7 @@ def migrate(
     Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
     """
     from farmiq.plumbing import migrations
-    from farmiq.process import SQL
+    from farmiq.services import SQL
 
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:
@@ -283,6 +283,9 @@ def simulate(
         Path | None,
         typer.Option(help="Logins of the devices, as `farmiq device import --out` writes them."),
     ] = None,
+    life: Annotated[
+        Path | None, typer.Option(help="Life of the farm (the demo's): go on from its history.")
+    ] = None,
 ) -> int:
     """Simulate a farm over real MQTT: sensors with daily curves; the last barn's link is flaky.
 
@@ -300,7 +303,8 @@ def simulate(
     log.configure("warning")
     environment = terminal.environment()
     url = terminal.needed("FARMIQ_DEVICES_MQTT_URL", environment)
-    devices = farm.farm(tenant, barns=barns, steady=steady)
+    flocks = runner.read_flocks(life) if life else {}
+    devices = farm.farm(tenant, barns=barns, steady=steady, flocks=flocks, interval_s=interval)
     given = logins or (None if "@" in url else environment.get("FARMIQ_DEVICES_LOGINS_FILE"))
     summary = asyncio.run(
         runner.run_sensors(

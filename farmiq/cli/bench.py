@@ -56,6 +56,22 @@ def delivery(
     return _measure(module.measure, module.Plan(rounds=rounds, events=events))
 
 
+@app.command("figures")
+def figures(
+    *,
+    large: Annotated[
+        bool, typer.Option("--large", help="Also at 100 million readings: minutes, 8 GB of disk.")
+    ] = False,
+) -> int:
+    """Daily figures: what it costs to compute one batch day again, P21, with --large P20.
+
+    Engines are started for it and stopped after it. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if a target is missed.
+    """
+    module = _module("figures")
+    return _measure(module.measure, module.Plan(large=large))
+
+
 @app.command("cameras")
 def cameras(
     *,

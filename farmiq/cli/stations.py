@@ -24,6 +24,9 @@ def stations(
     day: Annotated[float, typer.Option(min=10, help="Seconds that a day takes.")] = 86400.0,
     seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,
     seed: Annotated[int, typer.Option(help="Another seed is another herd.")] = 1,
+    life: Annotated[
+        Path | None, typer.Option(help="Life of the farm (the demo's): its birds are weighed.")
+    ] = None,
     cuts: Annotated[
         bool, typer.Option("--cuts", help="Kill an agent now and then, as a power cut does.")
     ] = False,
@@ -54,6 +57,7 @@ def stations(
             seconds=seconds,
             cuts=cuts,
             say=terminal.progress(),
+            birds=runner.read_birds(life) if life else {},
         )
     )
     terminal.print_result(

@@ -10,7 +10,7 @@ Names follow document 001: `farmiq.{domain}.exchange`, `farmiq.{service}.{purpos
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from farmiq.messages import kpi, media, sync, telemetry
+from farmiq.messages import kpi, media, sync, telemetry, weighvision
 from farmiq.messages.catalogue import BUS
 from farmiq.plumbing.bus.amqp import Exchange, Queue, Topology
 from farmiq.plumbing.bus.consume import Route
@@ -68,7 +68,23 @@ BARN = Work("cloud-barn-service", "ingest", _family("barn"), 1)
 DEVICE = Work("cloud-device-service", "ingest", _family("device"), 2)
 SYNC = Work("cloud-sync-service", "ingest", (sync.BATCH_SENT, sync.BATCH_ACKED), 8)
 KPI = Work("cloud-analytics-service", "kpi", (kpi.DAILY_UPDATED,), 1)
-WORKS = (TELEMETRY, AGGREGATES, WEIGHVISION, MEDIA, INFERENCE, FEED, BARN, DEVICE, SYNC, KPI)
+# Events that mark days (C-112); a weighing that comes after its session's end changes its weight.
+DAYS = Work(
+    "cloud-analytics-service",
+    "days",
+    (
+        telemetry.INGESTED,
+        telemetry.AGGREGATED,
+        *_family("weighvision.session"),
+        weighvision.WEIGHT_RECORDED,
+        *_family("feed"),
+        *_family("barn"),
+    ),
+    30,
+)
+# Each stores the events of its queue in a table.
+SINKS = (TELEMETRY, AGGREGATES, WEIGHVISION, MEDIA, INFERENCE, FEED, BARN, DEVICE, SYNC, KPI)
+WORKS = (*SINKS, DAYS)
 
 TELEMETRY_QUEUE = TELEMETRY.queue
 TELEMETRY_DEAD_LETTERS = TELEMETRY.dead_letters

@@ -31,4 +31,3 @@ SYNC = Sink(
     sink.insert_into("sync_events"),
     retention=lambda settings: Retention("sync_events", "stored_at", settings.sync_events_days),
 )
-KPI = Sink("kpi", bus.KPI, sink.insert_into("kpi_events"))

@@ -68,6 +68,29 @@ class CloudSettings(Settings):
         "how long it is kept which batches came from which edge",
         ge=1,
     )
+    telemetry_agg_every_s: PositiveFloat = setting(
+        "CLOUD_TELEMETRY_AGG_SECONDS",
+        10,
+        "how often minutes, hours and days are computed from the readings that came",
+    )
+    telemetry_settle_s: NonNegativeFloat = setting(
+        "CLOUD_TELEMETRY_SETTLE_SECONDS",
+        60,
+        "an hour or a day is published as telemetry.aggregated so long after its end, and "
+        "whenever late readings change it after that",
+    )
+    telemetry_raw_days: PositiveInt | None = setting(
+        "CLOUD_TELEMETRY_RAW_RETENTION_DAYS",
+        None,
+        "how long readings are kept, by their own time; minutes, hours and days stay. "
+        "Default: for ever",
+    )
+    telemetry_minutes_days: PositiveInt | None = setting(
+        "CLOUD_TELEMETRY_MINUTES_RETENTION_DAYS",
+        None,
+        "how long minutes are kept, at least as long as readings; hours and days stay. "
+        "Default: for ever",
+    )
     s3_url: SecretStr | None = setting(
         "FARMIQ_CLOUD_S3_URL",
         None,
@@ -129,7 +152,7 @@ class CloudSettings(Settings):
     camera_days: PositiveFloat = setting(
         "CAMERA_RETENTION_DAYS",
         30,
-        "how long it is kept how images came, what was told and what was refused",
+        "how long states of images, answers to cameras and quarantined messages are stored",
     )
     camera_observe_s: PositiveFloat = setting(
         "CAMERA_OBSERVE_SECONDS",
@@ -172,7 +195,7 @@ class CloudSettings(Settings):
     broker_log_file: Path | None = setting(
         "FARMIQ_CLOUD_BROKER_LOG_FILE",
         None,
-        "log of the cameras' broker; what it refuses is counted, and told in our log",
+        "log of the cameras' broker; what it refuses is counted and logged",
     )
     weighvision_incomplete_min: PositiveFloat = setting(
         "WEIGHVISION_INCOMPLETE_MINUTES",

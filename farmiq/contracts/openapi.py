@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.analytics import api as analytics
 from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
@@ -27,6 +28,7 @@ from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
 from farmiq.edge.barn import api as barn
@@ -68,15 +70,17 @@ def app(site: str) -> FastAPI:
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
-        pages = Pages(nothing, nothing, nothing)
+        pages = Pages(nothing, nothing)
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
         farms.Api(nothing, nothing).add_to(server.app)
-        cloud_media.Api(nothing, nothing, nothing).add_to(server.app)
+        cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
+        cloud_telemetry.Api(nothing, nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
+        analytics.Api(nothing, nothing).add_to(server.app)
         cloud_barn.Api(nothing, nothing).add_to(server.app)
         cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app

@@ -33,7 +33,9 @@ class Tables:
     Their columns are those of the edge's (`edge/sql/schema/2*.sql`); a bucket is unique by
     KEY, "window" and bucket_start_at. `series` lists every series there is, `zones` the time zones
     of farms. A site that sends buckets on says in SQL which are pending: a mark `d` for the metric
-    of its entry `e`, and a bucket.
+    of its entry `e`, and a bucket. `counted` says which readings `r` are. A site that also gets
+    buckets from elsewhere says which bucket `a` was computed here (`own`), and when a computed one
+    (`excluded`) may replace `a`. `noted_*` are a site's own columns of a bucket that changes.
     """
 
     readings: str
@@ -47,6 +49,12 @@ class Tables:
     arrived_at: str = "ingested_at"
     pending_mark: str = "false"
     pending_bucket: str = "false"
+    counted: str = "true"
+    own: str = "true"
+    may_replace: str = "true"
+    noted_columns: str = ""
+    noted_values: str = ""
+    noted_changes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +257,7 @@ class Rollups:
         minutes = await self.recompute_minutes(tx, open_ranges)
         farms_before = await self._farms_of_hours(tx, open_ranges)
         hours = await self.recompute_hours(tx, open_ranges)
+        hours += await self._pending_hours(tx, open_ranges, hours)
         days = await self._recompute_days_of(tx, hours, farms_before, timezone=timezone)
         await self.delete_marks(tx, marks)
         return Recomputed(len(marks), minutes, len(hours), days, ranges, open_ranges)
@@ -284,6 +293,15 @@ class Rollups:
         """Recompute hours from their minutes; returns those that have changed."""
         rows = await self._upsert(tx, _HOURS, *db.columns(ranges, *KEY, "hour_at"))
         return [(row[:3], row[3], row[4]) for row in rows]
+
+    async def _pending_hours(
+        self, tx: db.Connection, ranges: Sequence[DirtyRange], changed: Sequence[Bucket]
+    ) -> list[Bucket]:
+        """The other hours that somebody waits for: one that was sent here has no minutes."""
+        known = {(series, at) for series, at, _ in changed}
+        others = [d for d in ranges if d.pending and (d.series, d.hour_at) not in known]
+        farms = await self._farms_of_hours(tx, others) if others else {}
+        return [(series, at, farm_id) for (series, at), farm_id in farms.items()]
 
     async def _farms_of_hours(
         self, tx: db.Connection, ranges: Sequence[DirtyRange]
@@ -386,7 +404,7 @@ class Rollups:
             """
             delete from {buckets} a
             using unnest({keys}, %s::timestamptz[]) as k({key}, starts_at)
-            where {a_is_k} and a."window" = '1d'
+            where {a_is_k} and a."window" = '1d' and {own}
               and a.bucket_start_at = coalesce(k.starts_at, a.bucket_start_at)
             returning a.tenant_id, a.device_id, a.metric_type, a.bucket_start_at,
               a.bucket_end_at, {pending_bucket}
@@ -443,11 +461,11 @@ returning *
 # tell from zero is zero.
 _INSERT = """
 insert into {buckets} as a (id, {key}, "window", bucket_start_at, bucket_end_at, farm_id,
-  barn_id, unit, min_value, max_value, sum_value, count, last_at, avg_value)
+  barn_id, unit, min_value, max_value, sum_value, count, last_at, avg_value{noted_columns})
 select fn_uuid_v7(), c.*, case
     when abs(c.sum_value) < 1e-290 then 0
     when abs(c.sum_value) < 1e308 then c.sum_value::float8 / c.count
-    else (c.sum_value / c.count)::float8 end
+    else (c.sum_value / c.count)::float8 end{noted_values}
 """
 _ON_CONFLICT = """
 on conflict ({key}, "window", bucket_start_at) do update set
@@ -455,8 +473,9 @@ on conflict ({key}, "window", bucket_start_at) do update set
   bucket_end_at = excluded.bucket_end_at,
   avg_value = excluded.avg_value, min_value = excluded.min_value,
   max_value = excluded.max_value, sum_value = excluded.sum_value,
-  count = excluded.count, last_at = excluded.last_at
-where (a.count, a.sum_value, a.min_value, a.max_value, a.farm_id, a.barn_id, a.unit,
+  count = excluded.count, last_at = excluded.last_at{noted_changes}
+where {may_replace}
+  and (a.count, a.sum_value, a.min_value, a.max_value, a.farm_id, a.barn_id, a.unit,
       a.bucket_end_at, a.last_at)
     is distinct from (excluded.count, excluded.sum_value, excluded.min_value,
       excluded.max_value, excluded.farm_id, excluded.barn_id, excluded.unit,
@@ -465,7 +484,7 @@ returning a.tenant_id, a.device_id, a.metric_type, a.bucket_start_at, a.farm_id
 """
 
 _MINUTES = """
-select k.tenant_id, k.device_id, k.metric_type, '1m', m.starts_at,
+select k.tenant_id, k.device_id, k.metric_type, '1m' as "window", m.starts_at,
   m.starts_at + interval '1 minute', m.newest[1][1], m.newest[1][2], m.newest[1][3],
   least(m.min_value, b.min_value), greatest(m.max_value, b.max_value),
   m.sum_value + coalesce(b.sum_value, 0) as sum_value, m.count + coalesce(b.count, 0) as count,
@@ -494,7 +513,7 @@ from unnest({keys}, %s::timestamptz[], %s::timestamptz[]) as k({key}, first_at, 
     where {r_is_k}
       and r.occurred_at >= case when counted.only_later then k.first_at else f.first_minute end
       and r.occurred_at <= counted.last_at
-      and r.occurred_at <= r.{arrived_at} + interval '24 hours'
+      and r.occurred_at <= r.{arrived_at} + interval '24 hours' and {counted}
     group by 1) m
   left join {buckets} b on counted.only_later and {b_is_k}
     and b."window" = '1m' and b.bucket_start_at = m.starts_at
@@ -512,7 +531,7 @@ s.min_value, s.max_value, s.sum_value, s.count, null::timestamptz
 """
 
 _HOURS = """
-select k.tenant_id, k.device_id, k.metric_type, '1h', k.starts_at,
+select k.tenant_id, k.device_id, k.metric_type, '1h' as "window", k.starts_at,
   k.starts_at + interval '1 hour', {of_parts}
 from unnest({keys}, %s::timestamptz[]) as k({key}, starts_at)
   cross join lateral (
@@ -524,7 +543,7 @@ from unnest({keys}, %s::timestamptz[]) as k({key}, starts_at)
 """
 
 _DAYS = """
-select k.tenant_id, k.device_id, k.metric_type, '1d', k.starts_at, k.ends_at, {of_parts}
+select k.tenant_id, k.device_id, k.metric_type, '1d' as "window", k.starts_at, k.ends_at, {of_parts}
 from unnest({keys}, %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
       %s::text[])
     as k({key}, starts_at, ends_at, hours_from, hours_to, zones)

@@ -39,7 +39,10 @@ class ReadingByDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelemetryAggregated(msgspec.Struct, frozen=True, kw_only=True):
-    """One bucket of one metric; late readings make it again (C-40)."""
+    """One bucket of one metric; late readings make it again (C-40).
+
+    `made_by` is there if the cloud computed it; without it an edge sent it as an aggregate.
+    """
 
     metric_type: Id
     aggregation_window: Literal["1m", "1h", "1d"]
@@ -50,6 +53,7 @@ class TelemetryAggregated(msgspec.Struct, frozen=True, kw_only=True):
     count: Count | msgspec.UnsetType = msgspec.UNSET
     bucket_start_at: Instant | msgspec.UnsetType = msgspec.UNSET
     bucket_end_at: Instant | msgspec.UnsetType = msgspec.UNSET
+    made_by: Literal["cloud"] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         require_utc(self.bucket_start_at, self.bucket_end_at)

@@ -161,26 +161,36 @@ def aggregate(url: str, sensor: Sensor, *, ended_ago_s: float = 40) -> None:
     """The edge sends this sensor by the minute; its newest bucket is over since then."""
     end = datetime.now(UTC) - timedelta(seconds=ended_ago_s)
     with psycopg.connect(url) as connection:
+        for back in range(30):
+            mean = sensor.mean + sensor.swing * math.sin(back / 5)
+            begin = end - timedelta(minutes=1 + back)
+            connection.execute(
+                """
+                insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
+                  bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value,
+                  max_value, sum_value, count, sent)
+                values (%s, %s, %s, %s, %s, '1m', %s, %s, %s, %s, %s, %s, %s, %s, 12, true)
+                """,
+                (
+                    ids.new(), sensor.tenant_id, sensor.farm_id, sensor.barn_id,
+                    sensor.device_id, begin, begin + timedelta(minutes=1), sensor.metric_type,
+                    sensor.unit, mean, mean, mean, 12 * mean,
+                ),
+            )  # fmt: skip
         connection.execute(
             """
-            insert into telemetry_latest_aggregates (tenant_id, device_id, metric_type, farm_id,
-              barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at,
-              bucket_end_at, reading_count)
-            values (%s, %s, %s, %s, %s, %s, '1m', %s, %s, %s, %s, 12)
+            insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id,
+              event_id, metric_value, unit, occurred_at, reading_count, aggregation_window)
+            values (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '1m')
+            on conflict on constraint telemetry_latest_pkey do update set
+              metric_value = excluded.metric_value, occurred_at = excluded.occurred_at,
+              stored_at = excluded.stored_at, aggregation_window = excluded.aggregation_window
             """,
             (
                 sensor.tenant_id, sensor.device_id, sensor.metric_type, sensor.farm_id,
-                sensor.barn_id, ids.new(), sensor.mean, sensor.unit, end - timedelta(minutes=1),
-                end,
+                sensor.barn_id, ids.new(), sensor.mean, sensor.unit, end,
             ),
         )  # fmt: skip
-    for back in range(30):
-        payload = {
-            "metric_type": sensor.metric_type, "aggregation_window": "1m", "unit": sensor.unit,
-            "avg_value": sensor.mean + sensor.swing * math.sin(back / 5),
-        }  # fmt: skip
-        at = end - timedelta(minutes=1 + back)
-        _tell(url, "telemetry_aggregates", "telemetry.aggregated", sensor, payload, at=at)
 
 
 def _tell(
@@ -189,8 +199,6 @@ def _tell(
     event_type: str,
     sensor: Sensor,
     payload: dict[str, object],
-    *,
-    at: datetime | None = None,
 ) -> None:
     with psycopg.connect(url) as connection:
         connection.execute(
@@ -203,7 +211,7 @@ def _tell(
             ).format(sql.Identifier(table)),
             (
                 sensor.tenant_id, ids.new(), event_type, sensor.farm_id, sensor.barn_id,
-                sensor.device_id, at or datetime.now(UTC), json.dumps(payload),
+                sensor.device_id, datetime.now(UTC), json.dumps(payload),
             ),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from farmiq import crash
-from farmiq.edge.telemetry import rules
+from farmiq.farm import months
 from farmiq.lab.stack import processes
 from tests.chaos.rounds import UNRESOLVED, Battered
 from tests.support.farm import STARTED
@@ -50,6 +50,11 @@ ELSEWHERE = {
         point: "tests/integration/edge/media/test_crash.py"
         for point in crash.POINTS
         if point.startswith("media.")
+    },
+    **{
+        point: "tests/integration/cloud/analytics/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("analytics.")
     },
     **{
         point: "tests/integration/cloud/test_calendar.py"
@@ -135,7 +140,7 @@ async def test_death_in_partition_upkeep(battered: Battered, record_property: Re
     )
 
     async def die_there() -> None:
-        month = rules.add_months(datetime.now(UTC).date(), 2)
+        month = months.add_months(datetime.now(UTC).date(), 2)
         with psycopg.connect(farm.edge_db.admin_url) as owner:
             # All at once, before intake holds one of them and waits for the other.
             owner.execute("lock table telemetry_raw in access exclusive mode")

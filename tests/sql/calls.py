@@ -98,6 +98,10 @@ CALLS = {
         "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
         "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
     ),
+    "fn_batch_weighings(text,text,date,date)": (
+        "select w from batches, fn_batch_weighings(tenant_id, batch_id, placed_on, '2027-05-01') w",
+        "select w from fn_batch_weighings(%(foreign_id)s::text, 'x', '2026-05-01', '2027-05-01') w",
+    ),
     "fn_midnight(text,date)": ("select fn_midnight('Asia/Bangkok', '2026-01-01')",),
     "fn_session_at(uuid,timestamp with time zone)": (
         "select fn_session_at((select site_id from sites), fn_now())",

@@ -17,10 +17,10 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
     "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases",
-    "broker_cursors",
+    "broker_cursors", "telemetry_dirty", "telemetry_state",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks"}
+NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks", "telemetry_rezoned"}
 
 # The tables of event families are all alike but for columns made from the payload.
 _EVENT = """
@@ -166,12 +166,15 @@ SEED = {
         insert into edge_heartbeats (tenant_id, edge_cluster_id, received_at, sent_at,
           clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
         values (%(tenant)s, 'e', now(), now(), 0, '{}', 0, 0, 0, 0)""",
-    "telemetry_latest_aggregates": """
-        insert into telemetry_latest_aggregates (tenant_id, device_id, metric_type, farm_id,
-          barn_id, event_id, aggregation_window, avg_value, unit, bucket_start_at, bucket_end_at,
-          reading_count)
-        values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, '1m', 1, 'C', now(), now(), 1)""",
-    "telemetry_aggregates": _EVENT.format("telemetry_aggregates"),
+    "telemetry_agg": """
+        insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
+          bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
+          sum_value, count)
+        values (%(id)s, %(tenant)s, 'f', 'b', 'd', '1m', now(), now(), 'temperature', 'C', 1, 1, 1,
+          1, 1)""",
+    "telemetry_rezoned": """
+        insert into telemetry_rezoned (tenant_id, device_id, metric_type)
+        values (%(tenant)s, 'd', 'temperature')""",
     "weighvision_events": _EVENT.format("weighvision_events"),
     "weight_sessions": """
         insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at)
@@ -186,6 +189,18 @@ SEED = {
     "device_events": _EVENT.format("device_events"),
     "sync_events": _EVENT.format("sync_events"),
     "kpi_events": _EVENT.format("kpi_events"),
+    "kpi_daily": """
+        insert into kpi_daily (tenant_id, farm_id, barn_id, batch_id, kpi_date, kpi_type, value,
+          unit, source_event_count)
+        values (%(tenant)s, 'f', 'b', 'x', '2026-05-02', 'intake_kg', 1, 'kg', 1)""",
+    "batch_days": """
+        insert into batch_days (tenant_id, batch_id, kpi_date, hours)
+        values (%(tenant)s, 'x', '2026-05-02', 24)""",
+    # The batches above have marked their days.
+    "analytics_dirty_days": "",
+    "analytics_pending": """
+        insert into analytics_pending (tenant_id, event_id, family)
+        values (%(tenant)s, %(id)s, 'feed')""",
 }
 
 PASSWORD = "long enough 1"

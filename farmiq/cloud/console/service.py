@@ -1,6 +1,6 @@
 """Console: sign-in, and live pages of the latest readings, weighings and sites.
 
-telemetry_latest, telemetry_readings, telemetry_latest_aggregates, telemetry_aggregates,
+telemetry_latest, telemetry_readings, telemetry_agg,
 device_events, weight_sessions, weighvision_events, media_objects,
 site_device_sessions, expected_wakes, device_wake_payloads, device_images, devices
 --with the rights of the person--> [console] --HTML, SSE, JSON--> browsers, programs
@@ -27,7 +27,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        console_pages = pages.Pages(pool, sign_ins, hub)
+        console_pages = pages.Pages(sign_ins, hub)
         patience_s = 60 * settings.weighvision_incomplete_min
         for area in (
             console_pages,

@@ -32,9 +32,10 @@ HELD_S = prometheus_client.Counter(
     "farmiq_ingestion_held_seconds_total", "How long batches were held back for slow consumers"
 )
 
+# Analytics only marks days and holds nothing back (C-112).
 _QUEUES: Mapping[str, tuple[str, ...]] = {
-    event_type: tuple(work.queue for work in bus.WORKS if event_type in work.event_types)
-    for work in bus.WORKS
+    event_type: tuple(work.queue for work in bus.SINKS if event_type in work.event_types)
+    for work in bus.SINKS
     for event_type in work.event_types
 }
 

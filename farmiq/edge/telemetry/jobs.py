@@ -4,25 +4,22 @@ What must not go stays and raises an alert (C-42): a reading that the cloud has 
 itself or the bucket that contains it, and one that a bucket still has to be recomputed from.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 import prometheus_client
-import psycopg
 
-from farmiq import crash
 from farmiq.edge import alerts
-from farmiq.edge.telemetry import rollups, rules, store
+from farmiq.edge.telemetry import rollups, store
 from farmiq.edge.telemetry.store import ROLLUPS, PurgedBatch
+from farmiq.farm import months
 from farmiq.farm.buckets import Series
 from farmiq.plumbing import db
 
+TABLE = "telemetry_raw"
 BATCH = 5000
-LOCK_TRIES = 20
-LOCK_PAUSE_S = 0.5
 CLOSE_TRIES = 3
 BLOCKED_KIND = "telemetry.retention_refused"
 
@@ -31,8 +28,6 @@ PURGED = prometheus_client.Counter(
 )
 MONTHS = prometheus_client.Gauge("farmiq_telemetry_months", "Partitions of telemetry_raw by month")
 
-# Readers, intake and retention go before a change of the partitions: that is tried again.
-_LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 _START = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
@@ -51,12 +46,12 @@ async def create_partitions(pool: db.Pool, *, retention_days: int) -> list[date]
     One that was left unfinished is finished, however old it is.
     """
     async with db.transaction(pool) as tx:
-        wanted = set(rules.partition_months(await store.today(tx), retention_days))
+        wanted = set(months.partition_months(await months.today(tx), retention_days))
         wanted.update(await store.unfinished_partitions(tx))
-        existing = await store.partitions(tx)
+        existing = await months.partitions(tx, TABLE)
     created = [m for m in sorted(wanted.difference(existing)) if await _create_partition(pool, m)]
     async with pool.connection() as connection:
-        MONTHS.set(len(await store.partitions(connection)))
+        MONTHS.set(len(await months.partitions(connection, TABLE)))
     return created
 
 
@@ -65,16 +60,7 @@ async def _create_partition(pool: db.Pool, month: date) -> bool:
     while moved:
         async with db.transaction(pool) as tx:
             moved = await store.move_to_partition(tx, month, limit=BATCH)
-    for _ in range(LOCK_TRIES):
-        try:
-            async with db.transaction(pool) as tx:
-                created = await store.create_partition(tx, month)
-                crash.here("telemetry.in_partition_upkeep")
-        except _LOCKED:
-            await asyncio.sleep(LOCK_PAUSE_S)
-        else:
-            return created
-    return False  # the next run tries again; until then the default partition takes its rows
+    return await months.create_partition(pool, month)
 
 
 async def purge_expired(
@@ -83,14 +69,14 @@ async def purge_expired(
     """One run of retention, exact to the day (C-98); what had to stay raises an alert."""
     await rollups.initialize(pool, timezone=timezone, retention_days=raw_days)
     async with db.transaction(pool) as tx:
-        today = await store.today(tx)
+        today = await months.today(tx)
     purged = await purge_readings(
-        pool, before=rules.days_before(today, raw_days), timezone=timezone
+        pool, before=months.days_before(today, raw_days), timezone=timezone
     )
-    buckets = await purge_buckets(pool, before=rules.days_before(today, agg_days))
+    buckets = await purge_buckets(pool, before=months.days_before(today, agg_days))
     async with db.transaction(pool) as tx:
         max_days = max(raw_days, agg_days)
-        await store.delete_empty_series(tx, before=rules.days_before(today, max_days))
+        await store.delete_empty_series(tx, before=months.days_before(today, max_days))
     await _update_alerts(pool, purged.blocked)
     return {"months": purged.months, "readings": purged.rows, "buckets": buckets,
             "refused": len(purged.blocked)}  # fmt: skip
@@ -104,7 +90,7 @@ async def purge_delivered_readings(
     Returns how many rows went. Buckets from before are final afterwards.
     """
     async with db.transaction(pool) as tx:
-        before = rules.days_before(await store.today(tx), retention_days)
+        before = months.days_before(await months.today(tx), retention_days)
     purged = await purge_readings(pool, before=before, timezone=timezone, suspect=False)
     return purged.rows
 
@@ -121,9 +107,12 @@ async def purge_readings(
         )
         return purged
     async with pool.connection() as connection:
-        months = await store.partitions(connection)
-    for month in months:
-        starts_at, ends_at = rules.days_before(month), rules.days_before(rules.add_months(month, 1))
+        existing = await months.partitions(connection, TABLE)
+    for month in existing:
+        starts_at, ends_at = (
+            months.days_before(month),
+            months.days_before(months.add_months(month, 1)),
+        )
         if starts_at < before:
             dropped = ends_at <= before and await _drop_partition(pool, month, purged)
             if not dropped:
@@ -141,7 +130,7 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
             await ROLLUPS.lock(tx)
             await ROLLUPS.lock_raw_from(tx)
             unfinished = await store.unfinished_partitions(tx)
-            is_hidden = any(rules.days_before(month) < before for month in unfinished)
+            is_hidden = any(months.days_before(month) < before for month in unfinished)
             if not is_hidden and not await ROLLUPS.is_dirty_before(tx, before):
                 await ROLLUPS.advance_raw_from(tx, before)
                 return True
@@ -151,26 +140,19 @@ async def _close_buckets(pool: db.Pool, *, before: datetime, timezone: str) -> b
 async def _drop_partition(pool: db.Pool, month: date, purged: Purged) -> bool:
     async with pool.connection() as connection:
         count = await store.count_readings(
-            connection, rules.days_before(month), rules.days_before(rules.add_months(month, 1))
+            connection, months.days_before(month), months.days_before(months.add_months(month, 1))
         )
-    for _ in range(LOCK_TRIES):
-        try:
-            async with db.transaction(pool) as tx:
-                outcome = await store.drop_partition(tx, month)
-        except _LOCKED:
-            await asyncio.sleep(LOCK_PAUSE_S)
-            continue
-        if outcome == "dropped":
-            purged.months, purged.rows = purged.months + 1, purged.rows + count
-            PURGED.labels(table="telemetry_raw", how="month").inc(count)
-        return outcome == "dropped"
-    return False
+    dropped = await months.drop_partition(pool, month)
+    if dropped:
+        purged.months, purged.rows = purged.months + 1, purged.rows + count
+        PURGED.labels(table="telemetry_raw", how="month").inc(count)
+    return dropped
 
 
 async def _purge_month(pool: db.Pool, month: date, purged: Purged, *, before: datetime) -> None:
     async with pool.connection() as connection:
         tenants = await store.tenants(connection)
-    left, day = 0, rules.days_before(month)
+    left, day = 0, months.days_before(month)
     while day < before:
         async with pool.connection() as connection:
             awaiting = await store.awaiting_buckets(connection, day)

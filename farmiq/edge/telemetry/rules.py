@@ -1,13 +1,11 @@
-"""Pure: which readings make a series and name it, and which months have partitions."""
+"""Pure: which readings make a series and name it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 
 from farmiq.edge.arrival import Arrival
 from farmiq.farm.buckets import Series
-
-MONTHS_AHEAD = 2  # partitions for a clock that runs early, or a box that was off
 
 
 def series_of(arrival: Arrival) -> Series:
@@ -43,21 +41,3 @@ def series_over_limit(
         if counts[device] > limit:
             over.add(series)
     return over
-
-
-def partition_months(today: date, retention_days: int) -> list[date]:
-    """The months from the oldest day that is stored to two months ahead."""
-    first = (today - timedelta(days=retention_days)).replace(day=1)
-    count = (today.year - first.year) * 12 + today.month - first.month + MONTHS_AHEAD
-    return [add_months(first, number) for number in range(count + 1)]
-
-
-def add_months(day: date, months: int) -> date:
-    """The first day of the month that many months later."""
-    index = day.year * 12 + day.month - 1 + months
-    return date(index // 12, index % 12 + 1, 1)
-
-
-def days_before(day: date, days: int = 0) -> datetime:
-    """Midnight in UTC, that many days before."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=days)

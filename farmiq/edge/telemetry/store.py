@@ -209,41 +209,10 @@ async def insert_mark(
 # Partitions of telemetry_raw, one for each month
 
 
-async def today(tx: db.Connection) -> date:
-    day: date = await db.fetch_value(tx, "select (fn_now() at time zone 'UTC')::date")
-    return day
-
-
-async def create_partition(tx: db.Connection, month: date) -> bool:
-    """Return False if it was there."""
-    created: bool = await db.fetch_value(tx, "select fn_make_telemetry_month(%s)", month)
-    return created
-
-
 async def move_to_partition(tx: db.Connection, month: date, *, limit: int) -> int:
     """Move some of a month's rows out of the default partition; 0 if few are left."""
     moved: int = await db.fetch_value(tx, "select fn_move_telemetry_month(%s, %s)", month, limit)
     return moved
-
-
-async def drop_partition(tx: db.Connection, month: date) -> str:
-    """Return `dropped`, or why not (the function says which)."""
-    outcome: str = await db.fetch_value(tx, "select fn_drop_telemetry_month(%s)", month)
-    return outcome
-
-
-async def partitions(tx: db.Connection) -> list[date]:
-    """The months that have a partition."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select to_date(right(c.relname, 7), 'YYYY_MM')
-        from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'telemetry_raw'::regclass and c.relname ~ '_[0-9]{4}_[0-9]{2}$'
-        order by 1
-        """,
-    )
-    return [month for (month,) in rows]
 
 
 async def unfinished_partitions(tx: db.Connection) -> list[date]:

@@ -6,7 +6,7 @@ All of them count one run: what the simulators made since it began, at every pla
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,6 +27,8 @@ from farmiq.plumbing.bus import amqp
 
 # So long a look waits for one place; a database that is frozen answers later or never.
 PATIENCE_S = 2.0
+# A bird weighs about 2 kg.
+TOLERANCE_KG = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,16 @@ class Observer:
         )
         return int(row[0])
 
+    async def weighed_days(self, *, before: date) -> int:
+        """Return how many days of batches before a date have a figure of their weighings."""
+        row = await self._row(
+            "cloud",
+            "select count(*) from kpi_daily where tenant_id = %(tenant)s and kpi_date < %(before)s "
+            "and kpi_type = 'weight_mean' and value is not null",
+            {"tenant": TENANT_ID, "before": before},
+        )
+        return int(row[0])
+
     async def aclose(self) -> None:
         for task in self._open_queries.values():
             task.cancel()
@@ -253,8 +265,12 @@ class Observer:
         """Who stood on the scales against the sessions and pictures of the edge and the cloud."""
         visits = stations.read_all(self._stations)
         return (
-            weighings.compare(visits, await self._sessions("edge", _EDGE_SESSIONS)),
-            weighings.compare(visits, await self._sessions("cloud", _CLOUD_SESSIONS)),
+            weighings.compare(
+                visits, await self._sessions("edge", _EDGE_SESSIONS), tolerance_kg=TOLERANCE_KG
+            ),
+            weighings.compare(
+                visits, await self._sessions("cloud", _CLOUD_SESSIONS), tolerance_kg=TOLERANCE_KG
+            ),
         )
 
     async def _sessions(self, site: str, query: str) -> list[Session]:

@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,22 +13,28 @@ import psycopg
 
 from farmiq.cloud import broker
 from farmiq.cloud.edges import registry
+from farmiq.cloud.farms import store
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.config import CloudSettings
 from farmiq.edge.devices import registration
 from farmiq.edge.devices.device import Device
 from farmiq.lab.simulate import farm
+from farmiq.lab.simulate.life import files, flocks
+from farmiq.lab.simulate.life.flocks import Life
 from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
 from farmiq.plumbing import migrations, tokens
 from farmiq.plumbing.bus import rabbit
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 TENANT_ID = "hillside"
 CLUSTER_ID = "edge-demo"
 EMAIL = "operator@hillside.farm"
 SETTINGS_FILE = "site.json"
 LOGINS_FILE = "logins.json"
+LIFE_FILE = "life.json"
+# Not UTC: a farm's days are its own.
+TIMEZONE = "Asia/Bangkok"
 PREFERRED_PORTS = {"FARMIQ_CLOUD_HTTP_PORT": 8080, "FARMIQ_EDGE_HTTP_PORT": 8081}
 
 
@@ -64,6 +70,8 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         company_id = add_company(connection, TENANT_ID, name="Hillside Farm", timezone="UTC")
         add_user(connection, EMAIL, company_id=company_id, password=password, role="admin")
     key_file = await _enroll(root, engines["FARMIQ_CLOUD_DB_ADMIN_URL"])
+    life = _live(root, barns=barns)
+    await _register_farm(engines["FARMIQ_CLOUD_DB_ADMIN_URL"], life)
     _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
     ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
     environment = {
@@ -141,6 +149,24 @@ def _client_id(earlier: Site | None) -> str:
     """Stable and hard to guess: another client of this id would end the gateway's session."""
     known = earlier.environment.get("FARMIQ_EDGE_MQTT_CLIENT_ID") if earlier else None
     return known or f"edge-ingress-gateway-{secrets.token_hex(8)}"
+
+
+def _live(root: Path, *, barns: int) -> Life:
+    """The life of this root's farm: flocks that were placed before its first start."""
+    file = root / LIFE_FILE
+    if not file.exists():
+        life = flocks.broiler_farm(
+            TENANT_ID, until=datetime.now(UTC), timezone=TIMEZONE, barns=barns
+        )
+        files.write(file, life)
+    return files.read(file)
+
+
+async def _register_farm(url: str, life: Life) -> None:
+    """The farm, its barns and batches, and the standard of their breed."""
+    async with await psycopg.AsyncConnection.connect(url) as tx:
+        for kind, rows in files.masterdata(life):
+            await store.save(tx, kind, life.tenant_id, rows)
 
 
 async def _enroll(root: Path, url: str) -> Path:

@@ -19,6 +19,7 @@ import httpx2
 from farmiq import config
 from farmiq.lab import stack
 from farmiq.lab.demo import provision
+from farmiq.lab.demo.history import History
 from farmiq.lab.demo.observe import CloudFigures, EdgeFigures, Figures, Observer, Totals
 from farmiq.lab.demo.provision import Site
 from farmiq.lab.simulate import check
@@ -79,6 +80,7 @@ class Farm:
     observer: Observer
     link: Link
     started_at: float
+    history: History | None = None
 
     def fallen(self) -> Child | None:
         ended = (c for c in self.children.values() if c.process.poll() not in (None, 0))
@@ -120,11 +122,12 @@ async def running(
                 since = datetime.now(UTC)
                 if seconds is None:
                     spawn("cameras", "simulate", "cameras", *_fleet(fleet))
-                spawn("stations", "stations", *_herding(stations, seconds))
+                life = ("--life", str(root / provision.LIFE_FILE))
+                spawn("stations", "stations", *_herding(stations, seconds), *life)
                 options = ["--barns", str(barns), "--interval", str(interval_s)]
                 options += ["--seconds", str(seconds)] if seconds else []
                 options += ["--day", str(DAY_S), "--tenant", provision.TENANT_ID]
-                spawn("simulator", "simulate", *options, "--journal", str(journal))
+                spawn("simulator", "simulate", *options, *life, "--journal", str(journal))
                 observer = Observer(
                     engines.environment,
                     edge_url=site.edge_url,
@@ -134,7 +137,9 @@ async def running(
                     since=since,
                 )
                 async with contextlib.aclosing(observer):
-                    yield Farm(site, engines, children, observer, link, started_at)
+                    to_cloud = {**site.environment, "FARMIQ_CLOUD_URL": link_url}
+                    history = History(root, to_cloud, observer)
+                    yield Farm(site, engines, children, observer, link, started_at, history)
             finally:
                 # In a thread: the link goes on meanwhile, and the edge can say goodbye.
                 link.heal()

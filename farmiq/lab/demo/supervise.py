@@ -30,6 +30,8 @@ class Supervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.link_is_cut = False
         self.database_is_frozen = False
+        if farm.history is not None and not farm.history.is_posted:
+            self._begin("history", farm.history.post(say))
 
     def mend(self) -> None:
         """Start again what has ended; raises DemoError if that has failed again and again."""

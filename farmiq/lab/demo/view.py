@@ -212,6 +212,12 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
             "cameras", _n(cloud.images), "", _n(figures.on_cards), "",
             f"of {figures.captured:,} images, whole in the cloud",
         ))  # fmt: skip
+    history = screen.farm.history
+    if history is not None and history.events and not history.is_posted:
+        lines.append((
+            "history", _n(history.posted), "", _n(history.events - history.posted), "",
+            "events of the weeks before, posted to the cloud",
+        ))  # fmt: skip
     if edge is not None and (edge.quarantined or edge.outbox_dlq):
         lines.append((
             "set aside", _n(edge.quarantined + edge.outbox_dlq), "", "", "",

@@ -7,7 +7,9 @@ the same things again.
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 MATURE_KG, BIRTH_KG, RATE = 210.0, 1.4, 0.0125
@@ -82,8 +84,12 @@ def visit(
     gap_s: float,
     stands_s: float,
     calm: bool = False,
+    weigh: Callable[[Animal], float] | None = None,
 ) -> Visit:
-    """The visit of this number; `day` counts days, with its fraction. `calm`: everybody stands."""
+    """The visit of this number; `day` counts days, with its fraction. `calm`: everybody stands.
+
+    `weigh` gives the weights of animals that grow otherwise than this herd.
+    """
 
     def share(what: str) -> float:
         return _share(seed, what, number)
@@ -94,14 +100,15 @@ def visit(
     if not calm:
         manner = next(name for limit, name in _MANNERS if share("manner") < limit)
     other = animals[int(share("other") * len(animals))]
+    weigh = weigh or partial(weight_kg, day=day)
     return Visit(
         number,
         animal,
-        weight_kg(animal, day=day),
+        weigh(animal),
         gap_s=gap_s * (0.5 + share("gap")) / bustle(hour),
         stands_s=stands_s * (0.8 + 0.4 * share("stands")),
         manner=manner,
-        second_kg=weight_kg(other, day=day),
+        second_kg=weigh(other),
     )
 
 
@@ -114,12 +121,12 @@ def on_scale_kg(visit: Visit, *, after_s: float, chance: float) -> float:
         return 0.0
     if visit.manner == "pair" and after_s > visit.stands_s / 2:
         return visit.weight_kg + visit.second_kg * (1 + 0.02 * noise)
-    return visit.weight_kg + 0.1 * noise
+    return visit.weight_kg + min(0.1, visit.weight_kg / 500) * noise
 
 
-def empty_kg(*, seconds: float, chance: float) -> float:
-    """The empty scale: a slow drift of half a kilogram, and noise."""
-    return 0.5 * math.sin(seconds / 600) + 0.05 * (chance * 2 - 1)
+def empty_kg(*, seconds: float, chance: float, coarseness: float = 1.0) -> float:
+    """The empty scale: a slow drift of half a kilogram, and noise; less of both on a finer one."""
+    return coarseness * (0.5 * math.sin(seconds / 600) + 0.05 * (chance * 2 - 1))
 
 
 def _share(seed: int, what: str, number: int) -> float:

@@ -9,9 +9,12 @@ import json
 import random
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from farmiq.device.buffer import database as buffers
@@ -22,7 +25,9 @@ from farmiq.lab.simulate.camera_faults import Faults, Kit
 from farmiq.lab.simulate.farm import Device
 from farmiq.lab.simulate.fleet import Timing, Witness
 from farmiq.lab.simulate.journal import Journal, Tally
-from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
+from farmiq.lab.simulate.life import files, flocks
+from farmiq.lab.simulate.life.flocks import Now
+from farmiq.lab.simulate.stations import Birds, Habits, Post, SimulatedStation
 from farmiq.messages.topics import Place
 from farmiq.plumbing.messaging import mqtt
 from farmiq.plumbing.messaging.mqtt_address import login_url
@@ -91,6 +96,12 @@ def read_sensor_logins(file: Path, devices: list[Device]) -> sensors.Logins:
     if lacking:
         raise ValueError(f"{file} has no login of {', '.join(lacking)}: register them first")
     return logins
+
+
+def read_flocks(file: Path) -> dict[str, Now]:
+    """The barns that have a flock, as they are now. Raises ValueError."""
+    life, expected, at = files.read(file), files.standard(), datetime.now(UTC)
+    return {flock.barn_id: flocks.now(life, flock, expected, at) for flock in life.flocks}
 
 
 async def run_sensors(
@@ -235,6 +246,19 @@ def read_posts(file: Path, *, mqtt_url: str, edge_url: str) -> list[Post]:
         ]
 
 
+def read_birds(file: Path) -> dict[str, Birds]:
+    """Who steps on the scales of a farm, by barn. Raises ValueError."""
+    life, expected = files.read(file), files.standard()
+    return {
+        flock.barn_id: Birds(
+            mean_kg=partial(flocks.mean_kg, life, flock, expected),
+            spread=flock.spread,
+            seed=life.seed + number,
+        )
+        for number, flock in enumerate(life.flocks)
+    }
+
+
 async def run_stations(
     posts: list[Post],
     folder: Path,
@@ -243,14 +267,19 @@ async def run_stations(
     seconds: float | None,
     cuts: bool,
     say: Say,
+    birds: Mapping[str, Birds] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Simulate until the time is over or a signal comes; then the agents deliver what they have."""
+    """Simulate until the time is over or a signal comes; then the agents deliver what they have.
+
+    In a barn that has `birds`, those step on the scale.
+    """
     herds = [
         # Each station has a herd of its own.
         SimulatedStation(
             post,
             folder / post.place.device_id,
             replace(habits, seed=habits.seed + number, age_days=habits.age_days + 10 * number),
+            birds=birds.get(post.place.barn_id),
         )
         for number, post in enumerate(posts)
     ]

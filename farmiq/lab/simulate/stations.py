@@ -18,7 +18,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ import msgspec
 from farmiq import config
 from farmiq.lab.simulate import herd, pictures
 from farmiq.lab.simulate.herd import Animal, Visit
+from farmiq.lab.simulate.life import flocks
 from farmiq.lab.simulate.weighings import Visited
 from farmiq.lab.stack import processes
 from farmiq.messages.topics import Place
@@ -85,6 +86,45 @@ class Habits:
     calm: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birds:
+    """A flock whose birds step on the scale, in the place of a herd of pigs.
+
+    It grows in the time of the clock: what is weighed today must fit what was weighed yesterday.
+    """
+
+    mean_kg: Callable[[datetime], float]
+    spread: float
+    seed: int
+    count: int = 1000
+
+    def animals(self) -> tuple[Animal, ...]:
+        return tuple(
+            Animal(number, 0.0, 1 + self.spread * flocks.deviation(self._chance(number)))
+            for number in range(1, self.count + 1)
+        )
+
+    def weigh(self, animal: Animal) -> float:
+        return round(self.mean_kg(datetime.now(UTC)) * animal.vigour, 3)
+
+    def settings(self) -> dict[str, str]:
+        """A scale for birds is finer than one for pigs."""
+        mean_kg = self.mean_kg(datetime.now(UTC))
+        return {
+            "AGENT_PRESENT_KG": f"{mean_kg / 4:.3f}",
+            "AGENT_TOLERANCE_KG": f"{mean_kg / 80:.4f}",
+            "AGENT_ZERO_KG": f"{mean_kg / 20:.3f}",
+            "AGENT_ZERO_KG_PER_SECOND": f"{mean_kg / 5000:.6f}",
+        }
+
+    def _chance(self, number: int) -> float:
+        return flocks.share(self.seed, "vigour", number)
+
+
+# Of a scale for birds, to one for pigs.
+_FINE = 0.01
+
+
 @dataclass
 class Stage:
     """A scale on a pseudo-terminal and a camera on HTTP; both show the same moment.
@@ -102,11 +142,12 @@ class Stage:
     pictures: int = 0
     drawing: int = 0
     blind: bool = False
+    coarseness: float = 1.0
     _began: float = 0.0
     _master: int = -1
 
     def send(self, weight_kg: float, *, stable: bool) -> None:
-        line = f"{'ST' if stable else 'US'},GS,{weight_kg:+09.2f}kg\r\n"
+        line = f"{'ST' if stable else 'US'},GS,{weight_kg:+09.3f}kg\r\n"
         # Nobody reads: the line runs full, and what is said is gone, as on a real cable.
         with contextlib.suppress(BlockingIOError):
             os.write(self._master, line.encode())
@@ -128,7 +169,9 @@ class Stage:
 
     def _shown_kg(self, after_s: float) -> float:
         if self.here is None:
-            return herd.empty_kg(seconds=time.monotonic(), chance=random.random())
+            return herd.empty_kg(
+                seconds=time.monotonic(), chance=random.random(), coarseness=self.coarseness
+            )
         return herd.on_scale_kg(self.here, after_s=after_s, chance=random.random())
 
     async def photograph(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,9 +223,9 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage(station_id: str, folder: Path) -> AsyncIterator[Stage]:
+async def stage(station_id: str, folder: Path, *, coarseness: float = 1.0) -> AsyncIterator[Stage]:
     """The scale is a link in the folder, as udev makes one for an adapter."""
-    made = Stage(station_id, folder / "scale")
+    made = Stage(station_id, folder / "scale", coarseness=coarseness)
     slave = made.plug()
     server = await asyncio.start_server(made.photograph, "127.0.0.1", 0)
     made.camera_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/snapshot.jpg"
@@ -202,6 +245,7 @@ class SimulatedStation:
     folder: Path
     habits: Habits = field(default_factory=Habits)
     settings: Mapping[str, str] = field(default_factory=dict)
+    birds: Birds | None = None
     visits: list[Visited] = field(default_factory=list)
     kills: int = 0
     # The agent through simulate/moved.py, whose wall clock can be moved.
@@ -261,9 +305,9 @@ class SimulatedStation:
             "AGENT_SCALE_URL": f"serial://{hardware.path}",
             "AGENT_SCALE_FORMAT": "and",
             "AGENT_CAMERA_URL": hardware.camera_url,
-            "AGENT_BATCH_ID": "batch-1",
             "SIMULATED_CLOCK_FILE": str(self.clock_file),
             **BRISK,
+            **(self.birds.settings() if self.birds else {}),
             **self.settings,
         }
 
@@ -298,8 +342,11 @@ class SimulatedStation:
         The agent is left running.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        animals = herd.herd(
-            seed=self.habits.seed, count=self.habits.animals, age_days=self.habits.age_days
+        habits = self.habits
+        animals = (
+            self.birds.animals()
+            if self.birds
+            else herd.herd(seed=habits.seed, count=habits.animals, age_days=habits.age_days)
         )
         with self.journal.open("ab") as journal:
             for number in itertools.count(began):
@@ -321,6 +368,7 @@ class SimulatedStation:
             gap_s=habits.gap_s,
             stands_s=habits.stands_s,
             calm=habits.calm,
+            weigh=self.birds.weigh if self.birds else None,
         )
         # Without an empty scale in between, a new animal cannot be noticed.
         self._disturbed = not self.hears
@@ -348,7 +396,8 @@ class SimulatedStation:
 @contextlib.asynccontextmanager
 async def running(station: SimulatedStation) -> AsyncIterator[SimulatedStation]:
     """The hardware and the agent, for as long as the block lasts."""
-    async with stage(station.post.station_id, station.folder) as hardware:
+    coarseness = _FINE if station.birds else 1.0
+    async with stage(station.post.station_id, station.folder, coarseness=coarseness) as hardware:
         station.stage = hardware
         station.start()
         try:

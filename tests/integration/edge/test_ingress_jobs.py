@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge import alerts, audit, daily, losses
-from farmiq.edge.disk import Usage
+from farmiq.edge.disk import Usage, read_usage
 from farmiq.edge.ingress import handlers, jobs, rules, store
 from farmiq.edge.ingress.jobs import DiskGuard, Shed
 from farmiq.edge.ingress.rules import Seen
@@ -81,7 +81,7 @@ async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: 
     made = jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active)
     schedule = {job.name: job for job in made}
     assert 15 * 60 <= schedule["ingress.dedupe"].every_s <= 60 * 60
-    daily = schedule["ingress.boots"].daily
+    daily = schedule["ingress.retention"].daily
     assert daily is not None
     assert (str(daily.at), str(daily.zone)) == ("02:00:00", "UTC")
 
@@ -95,7 +95,7 @@ async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
     for job in jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active):
         tasks.create_task(schedule.run_repeatedly(job))
     await until(lambda: rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)])
-    done = "select count(*) from chore_runs where chore = 'ingress.boots'"
+    done = "select count(*) from chore_runs where chore = 'ingress.retention'"
     await until(lambda: rows(edge_db, done) == [(1,)])
 
 
@@ -126,7 +126,7 @@ def test_short_dedupe_ttl_is_logged_at_the_start(
 
     monkeypatch.setattr(log, "get", lambda _: Log())
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
-    jobs._log_ttl(own.dedupe_ttl_hours)
+    jobs.log_ttl(own.dedupe_ttl_hours)
     assert said == ([level] if level else [])
 
 
@@ -406,7 +406,7 @@ async def test_disk_that_cannot_be_measured_raises_an_alert_and_others_are_measu
     disk = Disk(99)
 
     def read(path: str) -> Usage:
-        return disk.read(path) if path == "/" else jobs.read_usage(path)
+        return disk.read(path) if path == "/" else read_usage(path)
 
     def guard(paths: str) -> DiskGuard:
         own = settings(edge_db, EDGE_DISK_PATHS=paths)

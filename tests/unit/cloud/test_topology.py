@@ -45,10 +45,23 @@ def test_the_queues_that_document_001_names_are_there() -> None:
         "farmiq.cloud-telemetry-service.ingest.queue",
         "farmiq.cloud-telemetry-service.agg.queue",
         "farmiq.cloud-analytics-service.kpi.queue",
+        "farmiq.cloud-analytics-service.days.queue",
         "farmiq.cloud-media-store.store.queue",
         "farmiq.cloud-telemetry-service.dlq.queue",
     ):
         assert name in WANT.queues
+
+
+@pytest.mark.req("RB-04")
+def test_analytics_gets_every_event_that_marks_days() -> None:
+    queue = bus.DAYS.queue
+    bound = {key for _, name, key in WANT.bindings if name == queue and key != queue}
+    assert bound == {
+        "telemetry.ingested", "telemetry.aggregated", "weighvision.session.created",
+        "weighvision.session.finalized", "weighvision.session.cancelled",
+        "weighvision.weight.recorded", "feed.intake.recorded", "feed.lot.received",
+        "barn.record.created",
+    }  # fmt: skip
 
 
 def test_every_queue_is_a_quorum_queue_and_nothing_that_dies_is_dropped() -> None:

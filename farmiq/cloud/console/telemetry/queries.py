@@ -11,47 +11,38 @@ async def latest(connection: db.Connection) -> list[Reading]:
     """The newest reading of every sensor with the last few before it, in one query.
 
     Where the edge sends aggregates it is a bucket, with the time of its end, or of its arrival if
-    it is still open.
+    it is still open. Of readings the last few weeks are looked at: they lie in months.
     """
     # Binary: for 200 devices these are tens of thousands of numbers.
     cursor = await connection.cursor(binary=True).execute(
         """
-        with newest as (
-          select distinct on (device_id, metric_type) n.*
-          from (
-            select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, metric_value,
-              unit, occurred_at, stored_at, reading_count, null as aggregation_window, clock_suspect
-            from telemetry_latest
-            union all
-            select tenant_id, event_id, farm_id, barn_id, device_id, metric_type, avg_value, unit,
-              least(bucket_end_at, stored_at), stored_at, reading_count, aggregation_window, false
-            from telemetry_latest_aggregates
-          ) n
-          order by device_id, metric_type, occurred_at desc
-        )
         select l.event_id, l.farm_id, l.barn_id, l.device_id, l.metric_type, l.metric_value, l.unit,
-          l.occurred_at, l.stored_at, l.reading_count, l.clock_suspect, l.aggregation_window,
+          l.occurred_at, l.stored_at, coalesce(h.reading_count, l.reading_count), l.clock_suspect,
+          l.aggregation_window,
           -- What came and was captured after the revocation was sent through another edge.
           coalesce(d.revoked and not (l.occurred_at > d.occurred_at and l.stored_at > d.stored_at),
             false), h.instants, h.amounts
-        from newest l
+        from telemetry_latest l
         cross join lateral (
           select
             coalesce(array_agg(r.occurred_at order by r.occurred_at), '{}') as instants,
-            coalesce(array_agg(r.metric_value order by r.occurred_at), '{}') as amounts
+            coalesce(array_agg(r.metric_value order by r.occurred_at), '{}') as amounts,
+            (array_agg(r.reading_count order by r.occurred_at desc))[1] as reading_count
           from (
-            (select occurred_at, metric_value
+            (select occurred_at, metric_value, null::bigint as reading_count
             from telemetry_readings
             where l.aggregation_window is null and tenant_id = l.tenant_id
               and device_id = l.device_id and metric_type = l.metric_type
+              and occurred_at <= l.occurred_at
+              and occurred_at > l.occurred_at - interval '35 days'
             order by occurred_at desc
             limit %(history)s)
             union all
-            (select distinct on (occurred_at) occurred_at, avg_value
-            from telemetry_aggregates
-            where l.aggregation_window = aggregation_window and tenant_id = l.tenant_id
+            (select bucket_start_at, avg_value, count
+            from telemetry_agg
+            where l.aggregation_window = "window" and tenant_id = l.tenant_id
               and device_id = l.device_id and metric_type = l.metric_type
-            order by occurred_at desc, stored_at desc
+            order by bucket_start_at desc
             limit %(history)s)
           ) r
         ) h

@@ -1,5 +1,7 @@
--- The newest reading of each metric of each device, and how many readings there were.
--- reading_count grows only with rows new in telemetry_readings, so it proves "nothing twice".
+-- Every series there is: the newest reading of each metric of each device, and how many readings there
+-- were. reading_count grows only with rows new in telemetry_readings, so it proves "nothing twice".
+-- Of a metric that an edge sends as aggregates it is the newest bucket, by its mean and its end, and
+-- aggregation_window says of which length.
 create table telemetry_latest (
   tenant_id text not null,
   device_id text not null,
@@ -13,6 +15,8 @@ create table telemetry_latest (
   stored_at timestamptz not null default clock_timestamp(),
   reading_count bigint not null,
   clock_suspect boolean not null default false,
+  aggregation_window text constraint telemetry_latest_window_known
+    check (aggregation_window in ('1m', '1h', '1d')),
   constraint telemetry_latest_pkey primary key (tenant_id, device_id, metric_type)
 );
 

@@ -20,7 +20,7 @@ create table feed_events (
 );
 create index feed_events_occurred_at_idx on feed_events (tenant_id, occurred_at desc);
 create index feed_events_barn_idx on feed_events (tenant_id, farm_id, barn_id, occurred_at);
-create index feed_events_batch_idx on feed_events (tenant_id, (payload ->> 'batch_id'))
+create index feed_events_batch_idx on feed_events (tenant_id, (payload ->> 'batch_id'), occurred_at)
   where (payload ->> 'batch_id') is not null;
 create index feed_events_replaces_idx on feed_events (tenant_id, (fn_replaced_event(payload)))
   where (fn_replaced_event(payload)) is not null;

@@ -25,7 +25,7 @@ create table barn_events (
 );
 create index barn_events_occurred_at_idx on barn_events (tenant_id, occurred_at desc);
 create index barn_events_barn_idx on barn_events (tenant_id, farm_id, barn_id, occurred_at);
-create index barn_events_batch_idx on barn_events (tenant_id, (payload ->> 'batch_id'))
+create index barn_events_batch_idx on barn_events (tenant_id, (payload ->> 'batch_id'), occurred_at)
   where (payload ->> 'batch_id') is not null;
 create index barn_events_replaces_idx on barn_events (tenant_id, (payload ->> 'replaces'))
   where (payload ->> 'replaces') is not null;

@@ -34,6 +34,12 @@ create table weight_sessions (
 );
 create index weight_sessions_start_at_idx on weight_sessions
   (tenant_id, start_at desc, session_id desc);
+-- The weighings that count for a batch, and those of a barn that name no batch (fn_batch_weighings).
+create index weight_sessions_batch_idx on weight_sessions (tenant_id, batch_id, start_at)
+  where status = 'finalized' and final_weight_kg is not null and not clock_suspect;
+create index weight_sessions_barn_idx on weight_sessions (tenant_id, farm_id, barn_id, start_at)
+  where batch_id is null and status = 'finalized' and final_weight_kg is not null
+    and not clock_suspect;
 
 alter table weight_sessions enable row level security;
 alter table weight_sessions force row level security;

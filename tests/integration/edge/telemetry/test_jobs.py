@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.telemetry import jobs, rollups, rules, service
+from farmiq.edge.telemetry import jobs, rollups, service
+from farmiq.farm import months
 from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import (
@@ -51,7 +52,7 @@ class TestMonths:
     ) -> None:
         made = await jobs.create_partitions(pool, retention_days=90)
         today = datetime.now(UTC).date()
-        assert made == rules.partition_months(today, 90)
+        assert made == months.partition_months(today, 90)
         assert await jobs.create_partitions(pool, retention_days=90) == []
         await keep(pool, [Reading(datetime.now(UTC) - timedelta(days=60), 1.0)])
         assert rows(edge_db, "select count(*) from telemetry_raw_default") == [(0,)]
@@ -61,7 +62,7 @@ class TestMonths:
         move_clock(edge_db, "40 days")
         made = await jobs.create_partitions(pool, retention_days=90)
         in_forty_days = datetime.now(UTC).date() + timedelta(days=40)
-        assert made[-1] == rules.add_months(in_forty_days, 2)
+        assert made[-1] == months.add_months(in_forty_days, 2)
 
     async def test_rows_of_the_default_partition_move_in_batches_unchanged(
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
@@ -142,8 +143,8 @@ class TestMonths:
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It neither waits for ever nor lets intake queue up behind it."""
-        monkeypatch.setattr(jobs, "LOCK_TRIES", 2)
-        monkeypatch.setattr(jobs, "LOCK_PAUSE_S", 0.01)
+        monkeypatch.setattr(months, "LOCK_TRIES", 2)
+        monkeypatch.setattr(months, "LOCK_PAUSE_S", 0.01)
         with psycopg.connect(edge_db.url) as busy:
             busy.execute(
                 "insert into telemetry_raw values (%s, 't', 'f', 'b', 'd', now(), 'm', 1, 'u')",
@@ -159,7 +160,7 @@ class TestMonths:
         self, pool: db.Pool, edge_db: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No deadlock, no error, nothing missing: jobs take their locks in intake's order."""
-        monkeypatch.setattr(jobs, "LOCK_PAUSE_S", 0.01)
+        monkeypatch.setattr(months, "LOCK_PAUSE_S", 0.01)
         now = datetime.now(UTC)
         written: list[Reading] = []
 
@@ -223,7 +224,7 @@ class TestRetention:
         await keep(pool, [Reading(now - timedelta(days=n), 1.0) for n in range(0, 90, 5)])
         execute(edge_db, ACKED)
         done = await purge(pool, raw_days=1)
-        assert done["months"] == len(rules.partition_months(now.date(), 90)) - 3 - (
+        assert done["months"] == len(months.partition_months(now.date(), 90)) - 3 - (
             (now - timedelta(days=1)).month != now.month
         )
         assert rows(edge_db, COUNT) == [(1,)]

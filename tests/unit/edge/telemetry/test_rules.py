@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.edge.telemetry.rules import add_months, partition_months
+from farmiq.farm.months import add_months, partition_months
 
 days = st.dates(min_value=date(1900, 1, 1), max_value=date(2900, 12, 31))
 

@@ -1,0 +1,1 @@
+"""cloud-analytics-service: daily figures of batches from what the other services store."""

@@ -1,0 +1,58 @@
+"""What one event from the bus does: it marks the farm-local days that it touches (C-112)."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from farmiq.cloud.analytics import store
+from farmiq.cloud.analytics.store import Pending, Place
+from farmiq.messages import telemetry
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db
+
+
+async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """Mark the days of what is stored; what is not waits in analytics_pending until it is."""
+    await store.mark_places(tx, {*_early(events)}, early=True)
+    awaited = {(event.tenant_id, event.event_id): event for event in _awaited(events)}
+    if awaited:
+        stored = await store.stored_events(tx, awaited.values())
+        await mark_stored(tx, [awaited[key] for key in awaited if key in stored])
+        await store.add_pending(tx, [awaited[key] for key in awaited if key not in stored])
+    return len(events)
+
+
+async def mark_stored(tx: db.Connection, events: Sequence[Pending]) -> None:
+    """Mark the days of events that their own services have stored."""
+    if events:
+        await store.mark_places(tx, await store.places_of(tx, events))
+
+
+def _early(events: Sequence[BusEvent]) -> Iterator[Place]:
+    """Readings and buckets: their hour is rolled up later, and then marks the day once more."""
+    for event in events:
+        if event.event_type == telemetry.INGESTED and not event.clock_suspect:
+            yield _quarter(event, event.occurred_at)
+        elif event.event_type == telemetry.AGGREGATED:
+            bucket = telemetry.read_aggregated(event.payload)
+            yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
+
+
+def _quarter(event: BusEvent, at: datetime) -> Place:
+    """No zone's midnight lies within a quarter of an hour: one place for all its readings."""
+    begin_at = at.replace(minute=at.minute // 15 * 15, second=0, microsecond=0)
+    return Place(event.tenant_id, event.farm_id, event.barn_id, None, begin_at)
+
+
+def _awaited(events: Sequence[BusEvent]) -> Iterator[Pending]:
+    """Events that count once their row is stored; of telemetry the hours of an edge's own."""
+    for event in events:
+        family = event.event_type.partition(".")[0]
+        place = (event.tenant_id, event.event_id, family, event.farm_id, event.barn_id)
+        if family != "telemetry":
+            yield Pending(*place)
+        elif event.event_type == telemetry.AGGREGATED and isinstance(event.device_id, str):
+            bucket = telemetry.read_aggregated(event.payload)
+            if bucket.aggregation_window == "1h":
+                begin_at = bucket.bucket_start_at or event.occurred_at
+                count = bucket.count or 1
+                yield Pending(*place, event.device_id, bucket.metric_type, begin_at, count)

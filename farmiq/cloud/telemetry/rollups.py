@@ -1,0 +1,216 @@
+"""Recompute dirty buckets in bounded batches, and publish those that have ended.
+
+How buckets are recomputed is in `farm/rollups.py`. A bucket that changes is pending until its
+event is on the bus: it is published after its commit, inside the transaction that says so. A crash
+between the two publishes it again under the same id (C-10).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import prometheus_client
+
+from farmiq import crash
+from farmiq.cloud import publishing
+from farmiq.cloud.telemetry.store import ROLLUPS
+from farmiq.farm.buckets import Window
+from farmiq.farm.rollups import MAX_HOURS, Recomputed
+from farmiq.messages import ids, telemetry
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db
+from farmiq.plumbing.bus import amqp
+
+MAX_PUBLISHED = 500
+DEFAULT_ZONE = "UTC"  # of farms that nobody registered
+KEPT_DAYS = 365 * 100  # before the first batch: readings of any age are counted
+
+RECOMPUTED = prometheus_client.Counter(
+    "farmiq_cloud_telemetry_buckets_made_total", "Buckets made, or made again", ["window"]
+)
+PUBLISHED = prometheus_client.Counter(
+    "farmiq_cloud_telemetry_buckets_published_total", "Buckets whose event the bus has confirmed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBucket:
+    """A bucket whose event has to be published; `revision` grows with every change of it."""
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    window: Window
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    unit: str
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+    revision: int
+
+
+async def recompute_all(pool: db.Pool, *, max_hours: int = MAX_HOURS) -> None:
+    """Recompute what is marked now, in batches; marks that come meanwhile can wait.
+
+    It ends if somebody else recomputes.
+    """
+    async with db.transaction(pool) as tx:
+        await ROLLUPS.initialize(tx, timezone=DEFAULT_ZONE, retention_days=KEPT_DAYS)
+        up_to = await ROLLUPS.newest_mark(tx)
+    while await _recompute_next_rezoned(pool):
+        pass
+    while (await recompute_batch(pool, max_hours=max_hours, up_to=up_to)).marks:
+        pass
+
+
+async def recompute_batch(pool: db.Pool, *, max_hours: int, up_to: int | None) -> Recomputed:
+    """Recompute the buckets of the oldest marks; nothing while somebody else does."""
+    async with db.transaction(pool) as tx:
+        if not await ROLLUPS.try_lock(tx):
+            return Recomputed()
+        done = await ROLLUPS.recompute_batch(
+            tx, timezone=DEFAULT_ZONE, max_hours=max_hours, up_to=up_to
+        )
+        if done.marks:
+            crash.here("buckets.before_commit")
+    if done.marks:
+        crash.here("buckets.after_commit")
+    for window, count in (("1m", done.minutes), ("1h", done.hours), ("1d", done.days)):
+        RECOMPUTED.labels(window=window).inc(count)
+    return done
+
+
+async def _recompute_next_rezoned(pool: db.Pool) -> bool:
+    async with db.transaction(pool) as tx:
+        if not await ROLLUPS.try_lock(tx):
+            return False
+        return await ROLLUPS.recompute_next_rezoned(tx, timezone=DEFAULT_ZONE)
+
+
+async def publish_all(
+    pool: db.Pool, publisher: amqp.Publisher, *, settle_s: float, timeout_s: float
+) -> int:
+    """Publish what is pending and has ended, in batches; returns how many events.
+
+    Raises amqp.BusDownError.
+    """
+    published = 0
+    while count := await publish_batch(pool, publisher, settle_s=settle_s, timeout_s=timeout_s):
+        published += count
+    return published
+
+
+async def publish_batch(
+    pool: db.Pool, publisher: amqp.Publisher, *, settle_s: float, timeout_s: float
+) -> int:
+    """Publish some of them: a bucket that changes meanwhile has another revision and stays pending.
+
+    Raises amqp.BusDownError.
+    """
+    async with db.transaction(pool) as tx:
+        if not await db.fetch_value(
+            tx, "select pg_try_advisory_xact_lock(hashtextextended('publish buckets', 0))"
+        ):
+            return 0
+        buckets = await _pending(tx, settle_s=settle_s)
+        if not buckets:
+            return 0
+        events = [event(bucket) for bucket in buckets]
+        await publishing.publish(publisher, events, timeout_s=timeout_s)
+        crash.here("buckets.after_publish")
+        await _note_published(tx, buckets)
+    PUBLISHED.inc(len(buckets))
+    return len(buckets)
+
+
+async def _pending(tx: db.Connection, *, settle_s: float) -> list[PendingBucket]:
+    return await db.fetch_as(
+        tx,
+        PendingBucket,
+        """
+        select tenant_id, farm_id, barn_id, device_id, metric_type, "window", bucket_start_at,
+          bucket_end_at, unit, avg_value, min_value, max_value, count, revision
+        from telemetry_agg
+        where pending and bucket_end_at <= (select fn_now()) - make_interval(secs => %s)
+        order by bucket_end_at limit %s
+        """,
+        (settle_s, MAX_PUBLISHED),
+    )
+
+
+async def _note_published(tx: db.Connection, buckets: Sequence[PendingBucket]) -> None:
+    await tx.execute(
+        """
+        update telemetry_agg a set pending = false
+        from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[],
+            %s::bigint[])
+          as k(tenant_id, device_id, metric_type, "window", bucket_start_at, revision)
+        where a.tenant_id = k.tenant_id and a.device_id = k.device_id
+          and a.metric_type = k.metric_type and a."window" = k."window"
+          and a.bucket_start_at = k.bucket_start_at and a.revision = k.revision
+        """,
+        db.columns(
+            buckets, "tenant_id", "device_id", "metric_type", "window", "bucket_start_at",
+            "revision",
+        ),
+        prepare=False,
+    )  # fmt: skip
+
+
+async def pending_backlog(tx: db.Connection, *, settle_s: float) -> int:
+    """How many ended buckets wait for the bus, counted no further than ten thousand."""
+    count: int = await db.fetch_value(
+        tx,
+        """
+        select count(*) from (
+          select from telemetry_agg
+          where pending and bucket_end_at <= (select fn_now()) - make_interval(secs => %s)
+          limit 10000) p
+        """,
+        settle_s,
+    )
+    return count
+
+
+def event(bucket: PendingBucket) -> BusEvent:
+    """The same state of a bucket always has the same id, another state another one."""
+    payload = telemetry.TelemetryAggregated(
+        metric_type=bucket.metric_type,
+        aggregation_window=bucket.window,
+        avg_value=bucket.avg_value,
+        min_value=bucket.min_value,
+        max_value=bucket.max_value,
+        unit=bucket.unit,
+        count=bucket.count,
+        bucket_start_at=bucket.bucket_start_at,
+        bucket_end_at=bucket.bucket_end_at,
+        made_by="cloud",
+    )
+    event_id = ids.derived(
+        bucket.bucket_start_at,
+        "cloud",
+        telemetry.AGGREGATED,
+        bucket.tenant_id,
+        bucket.device_id,
+        bucket.metric_type,
+        bucket.window,
+        bucket.bucket_start_at.isoformat(),
+        str(bucket.revision),
+    )
+    return BusEvent(
+        event_id=event_id,
+        event_type=telemetry.AGGREGATED,
+        tenant_id=bucket.tenant_id,
+        farm_id=bucket.farm_id,
+        barn_id=bucket.barn_id,
+        device_id=bucket.device_id,
+        session_id=None,
+        occurred_at=bucket.bucket_start_at,
+        trace_id=f"telemetry-agg-{event_id}",
+        payload=msgspec.Raw(msgspec.json.encode(payload)),
+    )
