@@ -32,6 +32,7 @@ from farmiq.cloud.media.intake import Intake
 from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
+from farmiq.edge.barn import api as barn
 from farmiq.edge.devices import api as devices
 from farmiq.edge.feed import api as feed
 from farmiq.edge.ingress.api import Api as IngressApi
@@ -66,6 +67,7 @@ def app(site: str) -> FastAPI:
         weighvision.Api(nothing, timezone="UTC").add_to(server.app)
         media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
         feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
+        barn.Api(nothing).add_to(server.app)
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
