@@ -16,11 +16,11 @@ import psycopg
 
 from bench import machine, results
 from bench.results import Result
-from farmiq import config
+from farmiq import config, services
 from farmiq.cloud.analytics import jobs
 from farmiq.cloud.analytics.store import Mark
 from farmiq.lab import stack
-from farmiq.plumbing import db
+from farmiq.plumbing import db, migrations
 
 TENANT = "bench"
 FARMS, BARNS, DAYS = 10, 20, 730
@@ -62,6 +62,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
     found: dict[int, list[float]] = {}
     with stack.start(root, engines=("postgres-cloud",), say=say) as engines:
         admin = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
+        migrations.apply(admin, services.SQL["cloud"])
         _company(admin)
         for filled in (SMALL, LARGE) if plan.large else (SMALL,):
             _roll_up(admin, filled)
