@@ -294,7 +294,7 @@ SERVICES = (
         writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
         "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
         "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
-        "/api/v1/batches/{batch_id}/weighings",
+        "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
     ),
     _service(
         "cloud-camera-calendar",

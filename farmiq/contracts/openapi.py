@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
 from farmiq.cloud.analytics import api as analytics
+from farmiq.cloud.analytics.forecast import ForecastApi
 from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
 from farmiq.cloud.console.pages import Pages
@@ -72,13 +73,14 @@ def app(site: str) -> FastAPI:
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
-        farms.Api(nothing, nothing).add_to(server.app)
+        farms.Api(nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
-        cloud_telemetry.Api(nothing, nothing).add_to(server.app)
+        cloud_telemetry.Api(nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
-        analytics.Api(nothing, nothing).add_to(server.app)
+        analytics.Api(nothing).add_to(server.app)
+        ForecastApi(nothing).add_to(server.app)
         cloud_barn.Api(nothing, nothing).add_to(server.app)
         cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app

@@ -1,16 +1,22 @@
 """The weeks before the demo's first start: posted once, in the background, with progress."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from farmiq.config import EdgeSettings
+from farmiq.lab.demo.observe import Observer
 from farmiq.lab.demo.provision import LIFE_FILE
 from farmiq.lab.simulate.life import files, flocks, post
+from farmiq.lab.simulate.life.flocks import Life
 from farmiq.lab.simulate.life.post import HistoryError
+from farmiq.plumbing import db
 
 POSTED_FILE = "history-posted"
+LOOK_S = 1.0
 # A line of progress so often, for whoever has no terminal.
 _PARTS = 4
 
@@ -21,6 +27,7 @@ class History:
 
     root: Path
     environment: Mapping[str, str]
+    observer: Observer
     events: int = 0
     posted: int = 0
 
@@ -30,7 +37,10 @@ class History:
         return (self.root / POSTED_FILE).exists()
 
     async def post(self, say: Callable[[str], None]) -> None:
-        """Post it as the edge would have; a cloud that is away is waited for."""
+        """Post it as the edge would have, then wait for its figures; a cloud that is away returns.
+
+        What was posted by a run that ended before the end is not stored twice.
+        """
         began, life = time.monotonic(), files.read(self.root / LIFE_FILE)
         settings = EdgeSettings.load_some(self.environment)
         say(
@@ -50,3 +60,15 @@ class History:
         (self.root / POSTED_FILE).touch()
         took_s = time.monotonic() - began
         say(f"history: all {self.events:,} events are in the cloud (took {took_s:.0f} s)")
+        await self._until_figures(life)
+        took_s = time.monotonic() - began
+        say(f"history: the figures of {len(life.flocks)} batches are there (took {took_s:.0f} s)")
+
+    async def _until_figures(self, life: Life) -> None:
+        """Every day before today has figures; today's change as long as the farm lives."""
+        due = sum((life.today - flock.placed_on).days for flock in life.flocks)
+        there = 0
+        while there < due:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(*db.UNAVAILABLE):
+                there = await self.observer.weighed_days(before=life.today)

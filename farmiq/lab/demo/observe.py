@@ -6,7 +6,7 @@ All of them count one run: what the simulators made since it began, at every pla
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -227,6 +227,16 @@ class Observer:
             "cloud",
             "select (select coalesce(sum(reading_count), 0) from telemetry_latest)::bigint "
             "- (select count(*) from telemetry_readings)",
+        )
+        return int(row[0])
+
+    async def weighed_days(self, *, before: date) -> int:
+        """Return how many days of batches before a date have a figure of their weighings."""
+        row = await self._row(
+            "cloud",
+            "select count(*) from kpi_daily where tenant_id = %(tenant)s and kpi_date < %(before)s "
+            "and kpi_type = 'weight_mean' and value is not null",
+            {"tenant": TENANT_ID, "before": before},
         )
         return int(row[0])
 

@@ -137,7 +137,8 @@ async def running(
                     since=since,
                 )
                 async with contextlib.aclosing(observer):
-                    history = History(root, {**site.environment, "FARMIQ_CLOUD_URL": link_url})
+                    to_cloud = {**site.environment, "FARMIQ_CLOUD_URL": link_url}
+                    history = History(root, to_cloud, observer)
                     yield Farm(site, engines, children, observer, link, started_at, history)
             finally:
                 # In a thread: the link goes on meanwhile, and the edge can say goodbye.

@@ -5,12 +5,14 @@ import io
 import os
 import sys
 import termios
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from farmiq.lab.demo import view
+from farmiq.lab.demo.history import POSTED_FILE, History
 from farmiq.lab.demo.observe import CloudFigures, EdgeFigures, Figures
 from farmiq.lab.demo.provision import Site
 from farmiq.lab.demo.run import Farm
@@ -54,6 +56,19 @@ def test_every_place_has_a_row_with_what_waits_there() -> None:
     assert found["weighings"][0] == "4"
     assert found["cameras"][:3] == ("5", "", "1")
     assert "1,002 repeats" in found["edge"][-1]
+
+
+def test_history_has_a_row_only_while_it_is_posted(tmp_path: Path) -> None:
+    shown = screen(figures())
+    history = shown.farm.history = History(tmp_path, {}, cast("Any", None))
+    assert "history" not in {row[0] for row in view.rows(shown, figures())}
+
+    history.posted, history.events = 1_500, 20_000
+    row = next(row for row in view.rows(shown, figures()) if row[0] == "history")
+    assert (row[1], row[3]) == ("1,500", "18,500")
+
+    (tmp_path / POSTED_FILE).touch()
+    assert "history" not in {row[0] for row in view.rows(shown, figures())}
 
 
 def test_rates_are_of_the_last_seconds() -> None:

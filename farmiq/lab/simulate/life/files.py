@@ -31,17 +31,33 @@ def write(file: Path, life: Life) -> None:
 
 def standards() -> list[kinds.BreedStandard]:
     """The example standard that is shipped: the birds of every simulated farm are of its breed."""
-    text = resources.files("farmiq.cloud.farms").joinpath("example_standard.csv").read_text("utf-8")
+    text = (
+        resources.files("farmiq.cloud.farms")
+        .joinpath("example_breed_standard.csv")
+        .read_text("utf-8")
+    )
     return kinds.read(kinds.BREED_STANDARDS, text)
 
 
 def standard() -> Standard:
-    """The same, as flocks live by it."""
-    rows = standards()
+    """The same, as a flock of both sexes lives by it.
+
+    What chicks eat before the first age with a feed conversion follows their growth.
+    """
+    rows = [row for row in standards() if row.sex == "mixed"]
+    weights = tuple(row.weight_kg or 0.0 for row in rows)
+    known = next(index for index, row in enumerate(rows) if row.feed_conversion)
+    eaten_kg = (rows[known].feed_conversion or 0.0) * weights[known]
+    per_gain = eaten_kg / (weights[known] - weights[0])
     return Standard(
         ages=tuple(row.age_days for row in rows),
-        weights_kg=tuple(row.weight_kg or 0.0 for row in rows),
-        feed_kg=tuple((row.feed_conversion or 0.0) * (row.weight_kg or 0.0) for row in rows),
+        weights_kg=weights,
+        feed_kg=tuple(
+            row.feed_conversion * weight
+            if row.feed_conversion
+            else per_gain * (weight - weights[0])
+            for row, weight in zip(rows, weights, strict=True)
+        ),
         mortality_pct=tuple(row.mortality_pct or 0.0 for row in rows),
     )
 
@@ -67,7 +83,6 @@ def masterdata(life: Life) -> list[tuple[kinds.Kind, Sequence[msgspec.Struct]]]:
             barn_id=flock.barn_id,
             species=breed[0].species,
             breed=breed[0].breed,
-            sex=breed[0].sex,
             placed_count=flock.placed_count,
             placed_on=flock.placed_on,
             target_weight_kg=TARGET_KG,

@@ -1,7 +1,7 @@
 """Pure: flocks of broilers and what truly happens to them, day by day.
 
 The breed's standard says how such animals grow, eat and die; a flock differs from it as its barn
-does. Chance comes from the seed alone: the same farm lives the same life again.
+does. Chance comes from the seed alone: the same farm lives the same life again, whenever it begins.
 """
 
 import hashlib
@@ -204,7 +204,7 @@ def _plan(
     life: Life, flock: Flock, expected: Standard, *, day: int, head: int, silo_kg: float, lot: str
 ) -> Plan:
     def chance(what: str) -> float:
-        return share(life.seed, flock.batch_id, what, day)
+        return share(life.seed, flock.barn_id, what, day)
 
     hot = heat_c(flock, day) > 0
     dying = expected.dying(day) * flock.placed_count * flock.deaths * (2.0 if hot else 1.0)

@@ -16,13 +16,15 @@ from farmiq.lab.simulate.life.flocks import Flock, Life, Plan, Standard
 from farmiq.messages import barn, feed, ids, telemetry, weighvision
 from farmiq.messages.bus import BusEvent
 
-WEIGHINGS = 40
+WEIGHINGS = 32
 # Two birds on the scale at once, which no scale of this kind can tell.
 PAIRS = 0.015
 # A day without power, for some hours, in one of so many.
 OUTAGES = 0.04
 _OUTAGE_H = range(9, 14)
 _HOUR = timedelta(hours=1)
+# Readings of what changes slowly, and of what no figure is made, come in each third hour.
+_SELDOM_H, _HOURLY = 3, 3
 _FIRST_WEIGHING_H, _LAST_WEIGHING_H = 5.0, 19.0
 _FEEDINGS = ((5, 0.2), (8, 0.15), (11, 0.15), (14, 0.15), (17, 0.2), (20, 0.15))
 _DELIVERY_H, _DEATHS_H, _TREATMENT_H, _CULLS_H, _WATER_H, _COUNT_H = 4, 7, 8, 16, 21, 22
@@ -36,8 +38,8 @@ class Day:
     """What is true of a flock on a local date, as far as it happened before the history's end.
 
     `mean_kg` is the flock's own mean at the moments of its weighings, without the sample's error;
-    `weighed` counts the birds that stood on the scale alone. `safe_from` is the first date on which
-    selling is allowed.
+    `weighed` counts the birds that stood on the scale alone, `hours` those with readings.
+    `safe_from` is the first date on which selling is allowed.
     """
 
     batch_id: str
@@ -50,7 +52,7 @@ class Day:
     water_l: float
     mean_kg: float | None
     weighed: int
-    readings: int
+    hours: int
     safe_from: date | None
 
 
@@ -128,7 +130,7 @@ class _Day:
             water_l=total("water_by_hand_l") if by_hand else total("water_l"),
             mean_kg=total("mean_kg") / weighed if weighed else None,
             weighed=weighed,
-            readings=sum(act.kind == telemetry.INGESTED for act in acts),
+            hours=len({act.at for act in acts if act.kind == telemetry.INGESTED}),
             safe_from=safe_from,
         )
 
@@ -153,7 +155,7 @@ class _Day:
         )
 
     def _chance(self, *words: object) -> float:
-        return flocks.share(self.life.seed, self.flock.batch_id, self.plan.on, *words)
+        return flocks.share(self.life.seed, self.flock.barn_id, self.plan.age_days, *words)
 
     def _at(self, hour: float) -> datetime:
         """The moment of an hour of the local clock."""
@@ -161,7 +163,7 @@ class _Day:
         zone = ZoneInfo(self.life.timezone)
         return datetime.combine(self.plan.on, time(hours, minutes), zone).astimezone(UTC)
 
-    # --- telemetry: a reading of each metric in every hour
+    # --- telemetry: readings of each hour
 
     def _readings(self) -> Iterator[Act]:
         outage = self._chance("outage") < OUTAGES
@@ -179,17 +181,18 @@ class _Day:
         flock, age = self.flock, self.plan.age_days
         heat = flocks.heat_c(flock, age)
         warm, wake = _wave(hour, peak=15), _wave(hour, peak=13)
-        noise = partial(self._noise, at)
+        noise = partial(self._noise, hour)
         values = (
             ("climate", "temperature", "°C",
              flocks.temperature_c(flock, age) + (1.5 + heat / 4) * warm + noise("t", 0.3), 1),
             ("climate", "humidity", "%", 62 - 7 * warm + noise("h", 1.5), 1),
-            ("climate", "co2", "ppm", flocks.co2_ppm(age) - 150 * warm + noise("c", 25), 0),
             ("water", "water.flow", "l/min",
              self.plan.water_l / 1440 * (1 + 0.8 * wake) * (1 + noise("w", 0.05)), 3),
+            ("climate", "co2", "ppm", flocks.co2_ppm(age) - 150 * warm + noise("c", 25), 0),
             ("silo", "silo.weight", "kg", self._silo_kg(at) + noise("s", 4), 1),
         )  # fmt: skip
-        for device, metric, unit, value, decimals in values:
+        seldom = int(hour) % _SELDOM_H == 0
+        for device, metric, unit, value, decimals in values if seldom else values[:_HOURLY]:
             sent = round(max(0.0, value), decimals)
             yield Act(
                 at, telemetry.INGESTED, device,
@@ -197,8 +200,8 @@ class _Day:
                 counts=("water_l", sent * 60) if metric == "water.flow" else ("", 0.0),
             )  # fmt: skip
 
-    def _noise(self, at: datetime, what: str, most: float) -> float:
-        return (self._chance(what, at) * 2 - 1) * most
+    def _noise(self, hour: float, what: str, most: float) -> float:
+        return (self._chance(what, hour) * 2 - 1) * most
 
     def _silo_kg(self, at: datetime) -> float:
         delivered = self.plan.delivered_kg if at >= self._at(_DELIVERY_H) else 0.0
@@ -303,7 +306,7 @@ class _Day:
             product=treatment.product, dose=treatment.dose, dose_unit=treatment.dose_unit,
             **withdrawal,
         )  # fmt: skip
-        return act if days is None else act._replace(counts=("withdrawal", days))
+        return act._replace(counts=("withdrawal", days or 0))
 
     # --- weighings
 
@@ -330,7 +333,6 @@ class _Day:
         for seconds, kind, payload in (
             (0, weighvision.SESSION_CREATED,
              {"status": "created", "batch_id": batch_id, "initial_weight_kg": None}),
-            (2, weighvision.WEIGHT_RECORDED, {"weight_kg": weight_kg}),
             (4, weighvision.SESSION_FINALIZED,
              {"status": "finalized", "final_weight_kg": weight_kg, "image_count": 0,
               "inference_result_id": None}),

@@ -1,0 +1,182 @@
+"""A simulated life, posted by an enrolled edge to the real cloud, against the figures it makes."""
+
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import psycopg
+import pytest
+
+from farmiq.cloud.edges import registry
+from farmiq.cloud.farms import store
+from farmiq.config import EdgeSettings
+from farmiq.edge.sync import enrolment
+from farmiq.lab.simulate.life import files, flocks, history, post
+from farmiq.lab.simulate.life.flocks import Life
+from farmiq.lab.simulate.life.history import Day
+from tests.support.farm import TENANT, Farm
+from tests.support.until import until
+
+ZONE = "Europe/Berlin"
+STANDARD = files.standard()
+EDGE = "edge-simulated"
+# Standard errors by which the mean of a day's weighings may miss the flock's true mean, and what
+# two birds on the scale at once may add where they are not seen as an outlier.
+ERRORS, UNSEEN_PAIRS = 4.0, 0.015
+
+Figures = dict[tuple[str, date, str], float]
+
+
+def a_life() -> Life:
+    """Until yesterday afternoon: whatever the date, the same birds live and are weighed."""
+    yesterday = (datetime.now(ZoneInfo(ZONE)) - timedelta(days=1)).date()
+    until_at = datetime.combine(yesterday, time(15, 10), ZoneInfo(ZONE)).astimezone(UTC)
+    return flocks.broiler_farm(TENANT, until=until_at, timezone=ZONE)
+
+
+async def enrolled(farm: Farm) -> EdgeSettings:
+    """An edge that has made its key and registered it over HTTP, as one in a barn does."""
+    async with await psycopg.AsyncConnection.connect(farm.cloud_db.admin_url) as tx:
+        code, _ = await registry.invite(
+            tx, EDGE, [TENANT], lasts=timedelta(minutes=5), actor="test"
+        )
+    key_file = farm.folder / "simulated.jwk"
+    enrolment.enroll(farm.url("cloud"), code, key_file, tls=ssl.create_default_context())
+    return EdgeSettings.load_some(
+        {
+            **farm.environment,
+            "FARMIQ_EDGE_CLUSTER_ID": EDGE,
+            "FARMIQ_EDGE_KEY_FILE": str(key_file),
+        }
+    )
+
+
+async def register(farm: Farm, life: Life) -> None:
+    async with await psycopg.AsyncConnection.connect(farm.cloud_db.admin_url) as tx:
+        for kind, rows in files.masterdata(life):
+            await store.save(tx, kind, TENANT, rows)
+
+
+def figures(farm: Farm) -> Figures:
+    rows = farm.cloud("select batch_id, kpi_date, kpi_type, value from kpi_daily")
+    return {(batch, on, kind): value for batch, on, kind, value in rows}
+
+
+def heads(days: list[Day]) -> set[tuple[str, date, int]]:
+    return {(day.batch_id, day.on, day.head) for day in days}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.req("RB-04", "RB-14", "RB-16", "FB-11", "FB-13")
+async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sites: Farm) -> None:
+    farm, life = two_sites, a_life()
+    days = [lived.day for lived in history.lived(life, STANDARD)]
+    await register(farm, life)
+    farm.start("cloud")
+    await farm.until_ready()
+
+    edge = await enrolled(farm)
+    posted = await post.post(life, STANDARD, edge)
+    await until(lambda: settled(farm, posted), within_s=400)
+
+    found = figures(farm)
+    assert {
+        (batch, on, value) for (batch, on, kind), value in found.items() if kind == "head_count"
+    } == heads(days)
+    for flock in life.flocks:
+        for checked in _checks(flock, [day for day in days if day.batch_id == flock.batch_id]):
+            key, expected, tolerance = checked
+            assert key in found, key
+            assert found[key] == pytest.approx(expected, abs=tolerance), key
+    safe_from = farm.cloud(
+        "select batch_id, fn_safe_to_sell_from(tenant_id, batch_id) from batches order by 1"
+    )
+    last_days = {day.batch_id: day.safe_from for day in days}
+    assert dict(safe_from) == last_days
+    ordinary, behind, hot, _ = (_last_week(found, flock) for flock in life.flocks)
+    assert hot["thi_hours"] > 50 + ordinary["thi_hours"]
+    assert behind["weight_uniformity"] < ordinary["weight_uniformity"] - 70
+    assert _share_of_standard(farm, life.flocks[0]) == pytest.approx(1, abs=0.04)
+    assert _share_of_standard(farm, life.flocks[1]) == pytest.approx(0.85, abs=0.05)
+
+    # The first days once more, as after a demo that was stopped while it posted them.
+    before = farm.cloud("select sum(revision), count(*) from kpi_daily")
+    first_days = msgspec.structs.replace(life, until=life.until - timedelta(days=32))
+    assert await post.post(first_days, STANDARD, edge) > 1000
+    assert settled(farm, posted)
+    assert farm.cloud("select sum(revision), count(*) from kpi_daily") == before
+
+
+def settled(farm: Farm, posted: int) -> bool:
+    """Every event is in its table, and no day is left to compute."""
+    (stored,) = farm.cloud(
+        "select (select count(*) from telemetry_readings) + (select count(*) from feed_events)"
+        " + (select count(*) from barn_events) + (select count(*) from weighvision_events)"
+    )
+    waiting = farm.cloud("select from analytics_dirty_days") + farm.cloud(
+        "select from analytics_pending"
+    )
+    return stored == (posted,) and not waiting and bool(figures(farm))
+
+
+def _checks(
+    flock: flocks.Flock, days: list[Day]
+) -> Iterator[tuple[tuple[str, date, str], float, float]]:
+    """(figure, what it must be, by how much it may differ) of every day of a flock."""
+    first_kg = STANDARD.weight_kg(0)
+    dead, feed_kg, head_start = 0, 0.0, flock.placed_count
+
+    def of(day: Day, kind: str, expected: float, tolerance: float = 1e-6) -> Any:
+        return (flock.batch_id, day.on, kind), expected, tolerance
+
+    for number, day in enumerate(days):
+        dead, feed_kg = dead + day.dead, feed_kg + day.feed_kg
+        yield of(day, "mortality_pct", 100 * dead / flock.placed_count)
+        yield of(day, "mortality_day_pct", 100 * day.dead / head_start)
+        if day.feed_kg:
+            yield of(day, "intake_kg", day.feed_kg)
+            yield of(day, "intake_per_head", 1000 * day.feed_kg / head_start)
+        yield of(day, "water_per_head", day.water_l / head_start)
+        yield of(day, "data_coverage", 100 * day.hours / _hours(day.on))
+        head_start = day.head
+        if day.mean_kg is None:
+            continue
+        error_kg = day.mean_kg * (ERRORS * flock.spread / day.weighed**0.5 + UNSEEN_PAIRS)
+        yield of(day, "weight_mean", day.mean_kg, error_kg)
+        if number:
+            gain = 1000 * (day.mean_kg - first_kg) / number
+            yield of(day, "adg", gain, 1000 * error_kg / number)
+        gained_kg = day.mean_kg * day.head - first_kg * flock.placed_count
+        if number > 7 and feed_kg:
+            share = error_kg * day.head / gained_kg
+            yield of(day, "fcr", feed_kg / gained_kg, feed_kg / gained_kg * share / (1 - share))
+
+
+def _last_week(found: Figures, flock: flocks.Flock) -> Counter[str]:
+    """Sums of the figures of a batch over its last seven days."""
+    dates = {on for batch, on, _ in found if batch == flock.batch_id}
+    totals: Counter[str] = Counter()
+    for (batch, on, kind), value in found.items():
+        if batch == flock.batch_id and on in sorted(dates)[-7:]:
+            totals[kind] += value  # type: ignore[assignment]
+    return totals
+
+
+def _share_of_standard(farm: Farm, flock: flocks.Flock) -> float:
+    """The newest mean weight as a share of what the standard says for that age."""
+    rows = farm.cloud(
+        "select distinct on (batch_id) batch_id, value, expected_value, difference from kpi_daily "
+        "where kpi_type = 'weight_mean' order by batch_id, kpi_date desc"
+    )
+    value, expected, difference = {row[0]: row[1:] for row in rows}[flock.batch_id]
+    assert difference == pytest.approx(value - expected)
+    return float(value / expected)
+
+
+def _hours(on: date) -> int:
+    begin, end = (flocks.midnight(on + timedelta(days=days), ZONE) for days in (0, 1))
+    return int((end - begin) / timedelta(hours=1))
