@@ -161,8 +161,8 @@ def _merged(
     """Pure: all days with those that were looked at as they are now, and which of them differ."""
     old, new = {day.kpi_date: day for day in before}, {day.kpi_date: day for day in computed}
     changed = [on for on in looked_at if old.get(on) != new.get(on)]
-    kept = {on: day for on, day in old.items() if on not in set(looked_at)}
-    merged: Mapping[date, Day] = kept | new
+    unchanged = {on: day for on, day in old.items() if on not in set(looked_at)}
+    merged: Mapping[date, Day] = unchanged | new
     return [merged[on] for on in sorted(merged)], changed
 
 
