@@ -33,7 +33,7 @@ from farmiq.lab.simulate.journal import Journal
 from farmiq.lab.stack import Stack
 from farmiq.plumbing import migrations
 from farmiq.plumbing.storage.objects import Bucket
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 ENGINES = ("postgres-cloud", "mqtt-cloud", "s3")
 GATEWAY = "cloud-camera-gateway"

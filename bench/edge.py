@@ -20,7 +20,7 @@ from farmiq.edge.telemetry import jobs
 from farmiq.lab import stack
 from farmiq.lab.stack import mosquitto
 from farmiq.plumbing import db, migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 Say = Callable[[str], None]
 

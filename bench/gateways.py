@@ -23,7 +23,7 @@ from farmiq.lab.simulate import farm
 from farmiq.lab.stack import Stack, mosquitto
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 RATE = 500
 HEALTHY = 100

@@ -41,9 +41,15 @@ async def register(admin_url: str, sensors: Sequence[farm.Device]) -> None:
         await registration.add_all(connection, lacking, actor="bench")
 
 
-def message(device: farm.Device, seq: int) -> farm.Sending:
+def message(device: farm.Device, seq: int, *, at: datetime | None = None) -> farm.Sending:
+    """A reading of this moment, or of another one."""
     return farm.message(
-        device, device.metrics[0], at=datetime.now(UTC), event_id=ids.new(), seq=seq, chance=0.5
+        device,
+        device.metrics[0],
+        at=at or datetime.now(UTC),
+        event_id=ids.new(),
+        seq=seq,
+        chance=0.5,
     )
 
 

@@ -367,19 +367,23 @@ class BodyOf(Generic[T]):
             reasons = check.keepable(raw)
             if not reasons:
                 return value
-        named = self._path if self._root == "$" else _bare
+        named = detail if self._root == "$" else _bare
         details = [named(reason) for reason in reasons[:MAX_REASONS]]
         raise HttpError(400, self._message, details=details) from None
 
     def _unknown(self, raw: bytes) -> list[str]:
+        if not cast(Any, self.kind).__struct_config__.forbid_unknown_fields:
+            return []
         value, _ = check.look(raw)
         known = {field.encode_name for field in msgspec.structs.fields(cast(Any, self.kind))}
         names = [name for name in value if name not in known] if isinstance(value, dict) else []
         return [f"there is no field `{name[:64]}` - at `$`" for name in names]
 
-    def _path(self, reason: str) -> dict[str, str]:
-        why, _, path = reason.partition(" - at `")
-        return {"field": path.removesuffix("`") or "$", "reason": why}
+
+def detail(reason: str) -> dict[str, str]:
+    """The detail of an error for a reason of messages.check; the field is a JSON path."""
+    why, _, path = reason.partition(" - at `")
+    return {"field": path.removesuffix("`") or "$", "reason": why}
 
 
 _ABSENT = re.compile(r"missing required field `(.+)`")

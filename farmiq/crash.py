@@ -1,4 +1,4 @@
-"""Crash points: places where a process can be told to die, for tests that prove nothing is lost.
+"""Crash points: places where a process can be made to die, for tests that prove nothing is lost.
 
 `FARMIQ_CRASH_AT=ingress.after_commit` kills the process with SIGKILL the first time it comes by;
 `FARMIQ_CRASH_AT=ingress.after_commit:3` the third time. Unset, a point costs a comparison.
@@ -12,13 +12,13 @@ POINTS = {
     "agent.picture_written": "a picture's bytes are on the disk under a name that nobody knows",
     "agent.picture_renamed": "the picture's file is whole; the buffer does not know of it",
     "agent.before_open_commit": "a session, its event and its picture are written, not committed",
-    "agent.after_open_commit": "the session is kept; the capture has not been told",
+    "agent.after_open_commit": "the session is kept; the capture does not know it yet",
     "agent.before_weigh_commit": "a weight is written, not committed",
-    "agent.after_weigh_commit": "the weight is kept; the capture has not been told",
+    "agent.after_weigh_commit": "the weight is kept; the capture does not know it yet",
     "agent.before_photograph_commit": "the picture is a file and a row, not committed",
-    "agent.after_photograph_commit": "the picture is kept; the capture has not been told",
+    "agent.after_photograph_commit": "the picture is kept; the capture does not know it yet",
     "agent.before_end_commit": "the session's last events are made, not committed",
-    "agent.after_end_commit": "the session has ended; the capture has not been told",
+    "agent.after_end_commit": "the session has ended; the capture does not know it yet",
     "agent.in_dropping": "events gave way and stand in the ledger, not committed",
     "agent.in_compact": "stored events are deleted, not committed",
     "agent.after_take": "events are marked as being sent; no byte has left",
@@ -46,7 +46,7 @@ POINTS = {
     "context.after_commit": "the cloud's master data is stored; nothing has used it yet",
     "feed.in_derivation": "intakes, events and state of a silo are written, not committed",
     "media.after_look": "an image's bytes were looked at; nothing is written",
-    "media.before_stored_commit": "an image is marked as stored and owed, not committed",
+    "media.before_stored_commit": "an image is marked as stored and queued, not committed",
     "media.after_stored_commit": "committed as stored; its device knows nothing",
     "media.after_copy_aside": "wrong bytes are copied aside; nothing is written",
     "media.after_aside_commit": "set aside and committed; the wrong bytes lie under the key still",
@@ -72,17 +72,17 @@ POINTS = {
     "calendar.before_lock_commit": "days are locked and their alerts opened, not committed",
     "calendar.after_lock_commit": "days are locked, committed; today is not open everywhere",
     "calendar.before_open_commit": "days are open and changes applied, not committed",
-    "calendar.after_open_commit": "days are open, committed; nobody was told",
+    "calendar.after_open_commit": "days are open, committed; no page was notified",
     "calendar.before_pending_commit": "wakes have timed out, not committed",
     "camera.before_commit": "a camera's chunks and the cursor are written, not committed",
     "camera.after_commit": "chunks committed with the cursor; nothing was answered to the camera",
     "camera.after_put": "an image is in the bucket; nobody has read it back",
     "camera.before_complete_commit": "an image is stored and accounted for, not committed",
     "camera.after_complete_commit": "an image is complete; its camera has not heard so",
-    "camera.after_ack": "the camera was told; that is not noted",
+    "camera.after_ack": "the camera has its answer; that is not stored",
     "observations.after_claim": "somebody says that they look at an image; nothing is looked at",
     "observations.after_put": "an image is judged and its small copy stored; that is not noted",
-    "bridge.after_send": "ingestion has the events of wakes; the wakes are still owed",
+    "bridge.after_send": "ingestion has the events of wakes; the wakes are still marked as pending",
     "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }

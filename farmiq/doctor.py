@@ -6,7 +6,6 @@ FARMIQ_CLOUD_DB_URL a cloud, AGENT_DEVICE_ID a weigh station. It may be several.
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,12 +28,12 @@ from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import handlers
 from farmiq.messages import topics
 from farmiq.plumbing import db, migrations
-from farmiq.plumbing.broker import broker_store
+from farmiq.plumbing.broker import store as broker_store
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
 from farmiq.plumbing.storage.objects import Bucket
 from farmiq.plumbing.tls import Tls
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
@@ -43,7 +42,7 @@ MAX_BEHIND = 10_000
 # Tokens of edges are good for minutes, and readings are placed by their time.
 MAX_CLOCK_OFFSET_S = 30.0
 HTTP_OK = 200
-LEVELS = disk.Levels(warn_percent=85, shed_percent=92)
+THRESHOLDS = disk.Thresholds(warn_percent=85, shed_percent=92)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,8 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
         return f"{file} {'is there' if good else 'cannot be read'}", _remedy(not good, remedy)
 
     async def disks() -> Finding:
-        levels = disk.Levels(settings.disk_warn_percent, settings.disk_shed_percent)
-        return check_disk(disk.paths(settings.disk_paths), levels)
+        thresholds = disk.Thresholds(settings.disk_warn_percent, settings.disk_shed_percent)
+        return check_disk(disk.paths(settings.disk_paths), thresholds)
 
     probes: dict[str, Probe] = {
         "edge database": partial(_database, "edge", db_url),
@@ -145,7 +144,7 @@ def _cloud(settings: CloudSettings) -> dict[str, Probe]:
         return check_clock(time.time() - rows[0][0], "the database")
 
     async def disks() -> Finding:
-        return check_disk(("/",), LEVELS)
+        return check_disk(("/",), THRESHOLDS)
 
     probes: dict[str, Probe] = {
         "cloud database": partial(_database, "cloud", db_url),
@@ -183,7 +182,7 @@ def _agent(settings: DeviceSettings) -> dict[str, Probe]:
         return check_agent(status)
 
     async def disks() -> Finding:
-        return check_disk((str(settings.buffer_dir),), LEVELS)
+        return check_disk((str(settings.buffer_dir),), THRESHOLDS)
 
     tls = settings.tls
     return {
@@ -247,15 +246,14 @@ def check_clock(offset_s: float, other: str) -> Finding:
     return words, _remedy(far, "set the clock: is NTP running here?")
 
 
-def check_disk(paths: tuple[str, ...], levels: disk.Levels) -> Finding:
+def check_disk(paths: tuple[str, ...], thresholds: disk.Thresholds) -> Finding:
     usage = {}
     for path in paths:
         try:
-            total, _, free = shutil.disk_usage(path)
+            usage[path] = disk.read_usage(path)
         except OSError as error:
             return str(error), "correct the path in the settings"
-        usage[path] = disk.Usage(total, free)
-    fullness = disk.assess(usage, levels)
+    fullness = disk.assess(usage, thresholds)
     full = fullness.state != "fine"
     detail = f"{fullness.path} is {fullness.percent:.0f} % full"
     return detail, _remedy(full, "make room, or give it a larger disk")

@@ -6,7 +6,6 @@ A service that fails starts again and is named in /readyz meanwhile; the others 
 import asyncio
 import gc
 from collections.abc import Awaitable, Mapping
-from pathlib import Path
 
 from farmiq import __version__, config, crash, services
 from farmiq.plumbing import connections, db, http, log, migrations, tokens
@@ -14,7 +13,6 @@ from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.runtime import run
 
 GARBAGE = 100_000
-SQL = {site: Path(__file__).parent / site / "sql" for site in services.SITES}
 
 
 class NotStartableError(Exception):
@@ -134,5 +132,5 @@ class Schema:
                 f"{self._site} database: {why}. Set FARMIQ_{self._site.upper()}_DB_URL to the "
                 "login farmiq_service, which `farmiq migrate` makes"
             )
-        why = migrations.problem(self._url, SQL[self._site])
+        why = migrations.problem(self._url, services.SQL[self._site])
         return WrongSchemaError(f"{self._site} database: {why}") if why else None

@@ -3,12 +3,15 @@
 import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from farmiq.messages import topics
-from farmiq.plumbing import http
 
-Run = Callable[[Any, http.HttpServer], Awaitable[None]]
+if TYPE_CHECKING:
+    from farmiq.plumbing import http
+
+Run = Callable[[Any, "http.HttpServer"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +341,8 @@ SERVICES = (
 )
 
 SITES = ("edge", "cloud")
+# Where each site has its schema, migrations and functions.
+SQL = {site: Path(__file__).parent / site / "sql" for site in SITES}
 
 
 def named(what: str) -> tuple[Service, ...]:

@@ -223,7 +223,7 @@ _LAST = (
     "select event_id, first_seen_at from ingress_dedupe order by first_seen_at desc limit 1",
     "select event_id, stored_at from telemetry_latest order by stored_at desc limit 1",
 )
-# The newest that the edge owes or owed, but for what may just be on its way.
+# The newest event of the outbox, but for what may just be on its way.
 _LAST_PENDING = """
   select d.event_id, d.first_seen_at from (
     select event_id, first_seen_at from ingress_dedupe
@@ -310,7 +310,7 @@ def _unseen(site: str, why: str) -> Hop:
 
 
 def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]) -> Work:
-    """Whose event it is: by the table that has it, else by the type it was owed or accepted under.
+    """Whose event it is: by the table that has it, else by its type in the outbox or at ingestion.
 
     Neither ingress nor the edge remembers ids for ever, and what the cloud makes itself never
     came through ingestion.
@@ -469,7 +469,7 @@ def _session(row: dict[str, Any]) -> str:
 
 def _outbox_hops(pending: dict[str, Any] | None, trouble: dict[str, Any] | None) -> list[Hop]:
     trace = f"; trace {pending['trace_id']}" if pending and pending["trace_id"] else ""
-    note = f"owed to the cloud{trace}" if pending else "not in the outbox, or no longer"
+    note = f"queued for the cloud{trace}" if pending else "not in the outbox, or no longer"
     hops = [Hop("edge", "sync_outbox", _at(pending, "created_at"), note)]
     if pending:
         delivered = pending["last_attempt_at"] if pending["status"] == "acked" else None

@@ -30,7 +30,7 @@ from farmiq.cloud.identity import passwords
 from farmiq.lab import stack
 from farmiq.lab.stack import debian
 from farmiq.plumbing import ids, migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.chaos.summary import fault_lines
 from tests.support import databases, devices, ports
 from tests.support.engines import Engines, state_dir
@@ -50,8 +50,8 @@ settings.load_profile("repeatable")
 _engines = pytest.StashKey[Engines]()
 
 # What a hash costs is for test_passwords.py to look at; hundreds of tests only need to sign in.
-DEAR = passwords._hasher
-passwords._hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+DEAR = passwords.hasher
+passwords.hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 # Nor does each question by HTTP read the authorities of this machine again: 25 ms of our time, in
 # every look of a test that waits.

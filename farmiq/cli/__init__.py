@@ -178,7 +178,7 @@ def migrate(
     Connects as the owner of the tables: FARMIQ_EDGE_DB_ADMIN_URL, FARMIQ_CLOUD_DB_ADMIN_URL.
     """
     from farmiq.plumbing import migrations
-    from farmiq.process import SQL
+    from farmiq.services import SQL
 
     sites = list(SQL) if site == "all" else [site]
     if unknown := [name for name in sites if name not in SQL]:

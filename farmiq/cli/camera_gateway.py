@@ -132,7 +132,7 @@ def send_command(
         ),
     ] = None,
 ) -> None:
-    """Queue a command; the camera is told when it is next awake, within a day."""
+    """Queue a command; it is sent when the camera is next awake, within a day."""
     from farmiq.cloud.camera import command_queue
     from farmiq.cloud.camera.gateway import store
 

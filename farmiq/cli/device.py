@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from farmiq.plumbing import db
 
 app = terminal.Group(
-    "Devices of the edge: who may send, from where, how they are, what they are told.\n\n"
+    "Devices of the edge: who may send, from where, how they are, which commands they got.\n\n"
     "Needs FARMIQ_EDGE_DB_URL or a running demo. edge-devices-registry admits a device to the "
     "broker, or cuts it off, within seconds. More in docs/operate/devices.md."
 )

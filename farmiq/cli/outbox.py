@@ -1,4 +1,4 @@
-"""`farmiq outbox`: what the cloud is owed, and what is stuck on the way."""
+"""`farmiq outbox`: what waits for the cloud, and what is stuck on the way."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime

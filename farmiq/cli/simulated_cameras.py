@@ -55,7 +55,8 @@ def cameras(
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option(min=0, help="Seconds between wakes; 0: as each camera was told.")
+        float,
+        typer.Option(min=0, help="Seconds between wakes; 0: as the cloud answers."),
     ] = 5.0,
     wakes: Annotated[int | None, typer.Option(min=1, help="So many wakes of each.")] = None,
     seconds: Annotated[float | None, typer.Option(help="How long; default: until Ctrl-C.")] = None,

@@ -20,11 +20,11 @@ class Stored(NamedTuple):
     tag: str
 
 
-def gallery(settings: CloudSettings) -> Gallery | None:
-    """None without an object store; cloud-media-store checks whether it answers."""
-    if settings.s3_url is None:
-        return None
-    return Gallery(objects.Bucket(settings.s3_url.get_secret_value(), tls=settings.tls))
+def gallery(settings: CloudSettings) -> Gallery:
+    """cloud-media-store checks whether the object store answers."""
+    url = settings.s3_url
+    bucket = objects.Bucket(url.get_secret_value(), tls=settings.tls) if url else None
+    return Gallery(bucket, site="cloud")
 
 
 async def stored(connection: db.Connection, image_id: UUID) -> Stored:
@@ -44,12 +44,3 @@ async def stored(connection: db.Connection, image_id: UUID) -> Stored:
     if not key.startswith(f"{FOLDER}{company_id}/"):
         raise HttpError(404, "this image is not kept in the store of this cloud")
     return Stored(key, f"{image_id}-{received}")
-
-
-def require(gallery: Gallery | None) -> Gallery:
-    """Raises HttpError 503 if this cloud has no object store."""
-    if gallery is None:
-        raise HttpError(
-            503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-        )
-    return gallery

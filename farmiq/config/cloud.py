@@ -152,7 +152,7 @@ class CloudSettings(Settings):
     camera_days: PositiveFloat = setting(
         "CAMERA_RETENTION_DAYS",
         30,
-        "how long it is kept how images came, what was told and what was refused",
+        "how long states of images, answers to cameras and quarantined messages are stored",
     )
     camera_observe_s: PositiveFloat = setting(
         "CAMERA_OBSERVE_SECONDS",
@@ -195,7 +195,7 @@ class CloudSettings(Settings):
     broker_log_file: Path | None = setting(
         "FARMIQ_CLOUD_BROKER_LOG_FILE",
         None,
-        "log of the cameras' broker; what it refuses is counted, and told in our log",
+        "log of the cameras' broker; what it refuses is counted and logged",
     )
     weighvision_incomplete_min: PositiveFloat = setting(
         "WEIGHVISION_INCOMPLETE_MINUTES",

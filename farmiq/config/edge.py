@@ -69,7 +69,7 @@ class EdgeSettings(Settings):
     telemetry_settle_s: NonNegativeFloat = setting(
         "TELEMETRY_AGG_SETTLE_SECONDS",
         30,
-        "how long a bucket waits for late readings before it is owed to the cloud",
+        "how long a bucket waits for late readings before it is sent to the cloud",
     )
     log_hold_minutes: NonNegativeFloat = setting(
         "INGRESS_LOG_HOLD_MINUTES",

@@ -112,17 +112,12 @@ def _event(
     suspect = is_clock_suspect(envelope.ts, now)
     if isinstance(parsed, TelemetryTopic):
         return bus.from_reading(envelope, place, payload, clock_suspect=suspect)
-    return BusEvent(
-        event_id=envelope.event_id,
-        event_type=kind,
-        tenant_id=place.tenant_id,
-        farm_id=place.farm_id,
-        barn_id=place.barn_id,
-        device_id=place.device_id,
+    return bus.from_envelope(
+        envelope,
+        place,
+        kind,
+        envelope.payload,
         session_id=parsed.session_id if isinstance(parsed, SessionTopic) else None,
-        occurred_at=envelope.ts,
-        trace_id=envelope.trace_id,
-        payload=envelope.payload,
         clock_suspect=suspect,
     )
 

@@ -9,7 +9,7 @@ from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.messages import topics
 from farmiq.nats_users import subject
-from farmiq.plumbing.broker.broker_store import Bounds, LogStream, Store
+from farmiq.plumbing.broker.store import Bounds, LogStream, Store
 
 # What MQTT clients send with QoS 1 lies under this prefix in the broker.
 QOS1 = "$MQTT.msgs."

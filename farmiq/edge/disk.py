@@ -1,5 +1,6 @@
-"""Pure: how full the disks are, what that means, and what is removed in which order (C-42)."""
+"""How full the disks are, what that means, and what is removed in which order (C-42)."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,8 +18,15 @@ class Usage:
         return 100 * (1 - self.free_bytes / self.total_bytes) if self.total_bytes else 100.0
 
 
+def read_usage(path: str) -> Usage:
+    """Measure the disk of this path. Raises OSError."""
+    usage = shutil.disk_usage(path)
+    # Free for us: a file system reserves some blocks for root.
+    return Usage(usage.used + usage.free, usage.free)
+
+
 @dataclass(frozen=True, slots=True)
-class Levels:
+class Thresholds:
     """`shed` below `warn` means: warn when shedding."""
 
     warn_percent: float
@@ -26,7 +34,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Fullness:
     """`path` is the fullest disk's."""
 
     state: State
@@ -34,16 +42,16 @@ class Level:
     percent: float
 
 
-def assess(usage: Mapping[str, Usage], levels: Levels) -> Level:
-    """Return the level of the fullest disk."""
+def assess(usage: Mapping[str, Usage], thresholds: Thresholds) -> Fullness:
+    """Return how full the fullest disk is."""
     path = max(usage, key=lambda name: usage[name].percent)
     percent = usage[path].percent
     state: State = "fine"
-    if percent >= levels.shed_percent:
+    if percent >= thresholds.shed_percent:
         state = "shed"
-    elif percent >= levels.warn_percent:
+    elif percent >= thresholds.warn_percent:
         state = "warn"
-    return Level(state, path, percent)
+    return Fullness(state, path, percent)
 
 
 def next_to_shed(state: State, order: Iterable[str], done: Iterable[str]) -> str | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.edge import outbox
-from farmiq.messages import device
+from farmiq.messages import bus, device
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
@@ -63,17 +63,13 @@ def _dropped(place: Place, count: int, reason: str) -> BusEvent:
     payload = device.DeviceBufferDropped(
         event_class=QUARANTINE, count=count, first_seq=0, last_seq=0, reason=reason
     )
-    return BusEvent(
+    return bus.own_event(
+        device.BUFFER_DROPPED,
+        place,
+        payload,
         event_id=event_id,
-        event_type=device.BUFFER_DROPPED,
-        tenant_id=place.tenant_id,
-        farm_id=place.farm_id,
-        barn_id=place.barn_id,
-        device_id=place.device_id,
-        session_id=None,
         occurred_at=datetime.now(UTC),
         trace_id=str(event_id),
-        payload=msgspec.Raw(msgspec.json.encode(payload)),
     )
 
 

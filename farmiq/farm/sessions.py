@@ -142,6 +142,16 @@ def overdue(
     return tuple(missing)
 
 
+# Whether `overdue` names something, for a row `w` of weight_sessions and a `c.now`: lists choose
+# rows by it. In the cloud an image counts as stored once it was announced.
+OVERDUE_SQL = """
+w.status <> 'cancelled' and (
+  w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
+    or w.image_count is not null and w.image_count <> cardinality(w.media_ids))
+  or 'image' = any(w.missing) and w.received_at < c.now - %(patience_s)s * interval '1 second')
+"""
+
+
 def _describe(part: Part, session: Session) -> str:
     """The name of the missing event; for an image also how far it got."""
     if part != "image":

@@ -10,7 +10,7 @@ import msgspec
 from farmiq.messages import catalogue, check, telemetry
 from farmiq.messages.envelope import Envelope
 from farmiq.messages.ids import Id, Instant, TraceId
-from farmiq.messages.topics import Place
+from farmiq.messages.topics import HasPlace, Place
 
 PAYLOAD = "$.payload"
 
@@ -71,18 +71,57 @@ def from_reading(
     envelope: Envelope, place: Place, reading: telemetry.Reading, *, clock_suspect: bool = False
 ) -> BusEvent:
     """The step from MQTT to the bus: the place comes from the topic, the id stays (C-02, C-05)."""
+    payload = telemetry.bus_payload(reading, envelope.payload)
+    return from_envelope(envelope, place, telemetry.INGESTED, payload, clock_suspect=clock_suspect)
+
+
+def from_envelope(
+    envelope: Envelope,
+    place: Place,
+    event_type: str,
+    payload: msgspec.Raw,
+    *,
+    session_id: UUID | None = None,
+    clock_suspect: bool = False,
+) -> BusEvent:
+    """A device's message as an event, under the id that the device gave it."""
     return BusEvent(
         event_id=envelope.event_id,
-        event_type=telemetry.INGESTED,
+        event_type=event_type,
         tenant_id=place.tenant_id,
         farm_id=place.farm_id,
         barn_id=place.barn_id,
         device_id=place.device_id,
-        session_id=None,
+        session_id=session_id,
         occurred_at=envelope.ts,
         trace_id=envelope.trace_id,
-        payload=telemetry.bus_payload(reading, envelope.payload),
+        payload=payload,
         clock_suspect=clock_suspect,
+    )
+
+
+def own_event(
+    event_type: str,
+    place: HasPlace,
+    payload: Any,
+    *,
+    event_id: UUID,
+    occurred_at: datetime,
+    trace_id: str | None = None,
+    session_id: UUID | None = None,
+) -> BusEvent:
+    """An event that a site makes itself, with its payload encoded."""
+    return BusEvent(
+        event_id=event_id,
+        event_type=event_type,
+        tenant_id=place.tenant_id,
+        farm_id=place.farm_id,
+        barn_id=place.barn_id,
+        device_id=place.device_id,
+        session_id=session_id,
+        occurred_at=occurred_at,
+        trace_id=trace_id or f"edge-{event_id}",
+        payload=msgspec.Raw(msgspec.json.encode(payload)),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from farmiq.messages.ids import Id, Instant, TraceId
 from farmiq.messages.kinds import Count, Name, Sha256, require_utc
+from farmiq.messages.topics import HasPlace
 
 STORED = "media.stored"
 
@@ -77,17 +78,15 @@ class UploadAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def object_key(
+    place: HasPlace,
     *,
-    tenant_id: str,
-    farm_id: str,
-    barn_id: str,
-    device_id: str,
     media_id: UUID,
     captured_at: datetime,
     content_type: ImageType,
 ) -> str:
     """The same at the edge and in the cloud; the day is the day of the capture in UTC."""
     day = captured_at.astimezone(UTC)
-    place = f"tenants/{tenant_id}/farms/{farm_id}/barns/{barn_id}/devices/{device_id}"
+    farm = f"tenants/{place.tenant_id}/farms/{place.farm_id}"
+    device = f"barns/{place.barn_id}/devices/{place.device_id}"
     date = f"{day.year:04}/{day.month:02}/{day.day:02}"
-    return f"{place}/images/{date}/{media_id}.{EXTENSIONS[content_type]}"
+    return f"{farm}/{device}/images/{date}/{media_id}.{EXTENSIONS[content_type]}"

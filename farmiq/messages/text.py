@@ -3,7 +3,7 @@
 MAX_LENGTH = 500
 
 
-def storable(words: object) -> str:
-    """Words of an answer, short and without what no database takes (NUL, half a character)."""
-    text = str(words)[:MAX_LENGTH].encode(errors="replace").decode()
+def storable(words: object, *, max_length: int | None = MAX_LENGTH) -> str:
+    """Words of others, short and without what no database takes (NUL, half a character)."""
+    text = str(words)[:max_length].encode(errors="replace").decode()
     return text.replace("\0", "\ufffd")

@@ -6,7 +6,7 @@ A topic is parsed into the type of its kind; `match` on it. SHAPES holds the map
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 from uuid import UUID
 
 from farmiq.messages.check import InvalidError
@@ -36,6 +36,19 @@ class Place:
     farm_id: str
     barn_id: str
     device_id: str
+
+
+class HasPlace(Protocol):
+    """Whatever names its place by the four ids."""
+
+    @property
+    def tenant_id(self) -> str: ...
+    @property
+    def farm_id(self) -> str: ...
+    @property
+    def barn_id(self) -> str: ...
+    @property
+    def device_id(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from farmiq import services
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.lab import stack
 from farmiq.plumbing import migrations, tokens
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.support import devices

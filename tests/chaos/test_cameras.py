@@ -12,7 +12,7 @@ from farmiq.lab.simulate import fleet
 from farmiq.lab.simulate.camera_faults import Faults
 from farmiq.lab.simulate.fleet import Timing
 from farmiq.plumbing import migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.conftest import Database
 from tests.support.camera_farm import FIRMWARE, GATEWAY, CameraFarm, Watched, farm_of
 from tests.support.engines import state_dir

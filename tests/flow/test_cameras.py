@@ -14,7 +14,7 @@ from farmiq.lab.simulate.camera import Camera, Firmware
 from farmiq.lab.simulate.camera_faults import Faults
 from farmiq.lab.simulate.fleet import Timing
 from farmiq.plumbing import migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.conftest import Database
 from tests.support.camera_farm import GATEWAY, CameraFarm, farm_of
 from tests.support.engines import state_dir

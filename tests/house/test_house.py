@@ -114,6 +114,18 @@ def test_help_is_quick_because_heavy_things_are_imported_late() -> None:
     assert answer.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "module", ["services", "plumbing.migrations", "doctor", "cloud.identity.accounts"]
+)
+def test_command_that_serves_nothing_imports_no_web_framework(module: str) -> None:
+    """What `farmiq flow`, `migrate`, `doctor` and `user` import when they start."""
+    program = f"import sys, farmiq.{module}; print('fastapi' in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "False"
+
+
 def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True

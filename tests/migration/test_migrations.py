@@ -15,7 +15,7 @@ import pytest
 
 from farmiq import config
 from farmiq.plumbing import migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.conftest import Database
 from tests.migration import additive
 from tests.sql import catalog

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from farmiq import cli
 from farmiq.lab import stack
 from farmiq.plumbing import db, migrations
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.conftest import Database
 from tests.sql import security, two_companies
 from tests.sql.two_companies import looking, owner, owners

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity import store
 from farmiq.plumbing import ids
 from tests.conftest import Database
 from tests.sql import two_companies
@@ -75,7 +75,7 @@ def test_settings_and_names_of_ones_own_change_nothing(
         "two": two.two,
         "ann": user_id(cloud_db, "ann"),
         "bea": user_id(cloud_db, "bea"),
-        "bea_hash": sign_in.token_hash(two.tokens["bea"]).hex(),
+        "bea_hash": store.hash_token(two.tokens["bea"]).hex(),
     }
     for attempt, statement in HARMLESS.items():
         with psycopg.connect(logins["ann"]) as connection:
@@ -121,7 +121,7 @@ def test_what_would_open_a_door_is_refused(
         "two": two.two,
         "nobody": ids.new(),
         "ann": user_id(cloud_db, "ann"),
-        "bea_hash": sign_in.token_hash(two.tokens["bea"]).hex(),
+        "bea_hash": store.hash_token(two.tokens["bea"]).hex(),
     }
     with psycopg.connect(logins["ann"]) as connection:
         for attempt, said in REFUSED.items():

@@ -172,7 +172,7 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,14 +14,13 @@ from fastapi.responses import StreamingResponse
 from farmiq.cloud.console import forms, live, look
 from farmiq.cloud.console.company import queries
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
 
 
 @dataclass(frozen=True)
 class Pages:
-    pool: db.Pool
     sign_ins: sign_in.SignIns
     hub: live.Hub
 
@@ -65,10 +65,7 @@ class Pages:
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         """By the cookie of a browser, or by a bearer token."""
-        signed_in = await self.sign_ins.signed_in(request)
-        if signed_in is None:
-            raise not_signed_in()
-        return signed_in
+        return await self.sign_ins.require(request)
 
     @asynccontextmanager
     async def as_person(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:
@@ -78,22 +75,23 @@ class Pages:
         """
         given = request.query_params.get("company")
         wanted = company_named(given) if given else None
-        try:
-            async with session.as_person(
-                self.pool, signed_in.token, company_id=wanted
-            ) as connection:
-                yield connection
-        except session.SignedOutError:
-            raise not_signed_in() from None
-        # Only a super admin may learn whether a company exists.
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise no_such_company() from None
+        async with self.sign_ins.as_person(signed_in, company_id=wanted) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def visit(
+        self, request: Request, signed_in: SignIn
+    ) -> AsyncIterator[tuple[db.Connection, Company, datetime]]:
+        """As `as_person`, with the company and the database's clock, which decides about states."""
+        async with self.as_person(request, signed_in) as connection:
+            company = await self.company(connection, signed_in)
+            yield connection, company, await queries.now(connection)
 
     async def company(self, connection: db.Connection, signed_in: SignIn) -> Company:
         """The company of this transaction."""
         company = await queries.company(connection, email=signed_in.email)
         if company is None:
-            raise not_signed_in()
+            raise sign_in.not_signed_in()
         return company
 
     async def page(
@@ -102,7 +100,7 @@ class Pages:
         """A whole page; a super admin can switch to another company on it."""
         choices = []
         if signed_in.is_super_admin:
-            async with session.as_person(self.pool, signed_in.token) as connection:
+            async with self.sign_ins.as_person(signed_in) as connection:
                 choices = await queries.choices(connection)
         return await asyncio.to_thread(
             look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
@@ -121,12 +119,4 @@ def company_named(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise no_such_company() from None
-
-
-def no_such_company() -> http.HttpError:
-    return http.HttpError(404, "there is no such company")
-
-
-def not_signed_in() -> http.HttpError:
-    return http.HttpError(401, "sign in first")
+        raise sign_in.no_such_company() from None

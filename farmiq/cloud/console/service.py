@@ -27,7 +27,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     hub = live.Hub()
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        console_pages = pages.Pages(pool, sign_ins, hub)
+        console_pages = pages.Pages(sign_ins, hub)
         patience_s = 60 * settings.weighvision_incomplete_min
         for area in (
             console_pages,

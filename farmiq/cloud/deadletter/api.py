@@ -104,9 +104,7 @@ class Admin:
         Listing counts too: it holds all letters while it reads them.
         """
         own: Api = request.scope["endpoint"].__self__
-        sign_in = await own.sign_ins.signed_in(request)
-        if sign_in is None:
-            raise HttpError(401, "sign in first")
+        sign_in = await own.sign_ins.require(request)
         tenant_id = None
         if not sign_in.is_super_admin:
             async with db.transaction(own.pool) as tx:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from farmiq.cloud import bus
+from farmiq.messages.text import storable
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.delivery import Delivery
 
@@ -101,7 +102,7 @@ def _text(value: object) -> str | None:
 
 def _clean(text: str) -> str:
     """Text that a database and a terminal can show; bodies and properties may have any."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
+    return storable(text, max_length=None)
 
 
 def _short(value: object) -> str | None:

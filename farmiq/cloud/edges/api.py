@@ -246,8 +246,8 @@ class Api(api.Routes):
         """The master data that concerns an edge: its tenants' farms, barns, batches, standards."""
         edge = await self.keyring.identify(request)
         farms = query.farms.split(",") if query.farms else []
-        found = await self._do(lambda tx: context.read(tx, edge.tenants, farms))
-        body = msgspec.json.encode(found)
+        content = await self._do(lambda tx: context.read(tx, edge.tenants, farms))
+        body = msgspec.json.encode(content)
         etag = f'"{hashlib.sha256(body).hexdigest()}"'
         headers = {"ETag": etag, "Cache-Control": "no-cache"}
         if if_none_match == etag:

@@ -103,7 +103,7 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)
@@ -351,10 +351,12 @@ class Api(api.Routes):
             key = _path_key(kind, ids)
             service = await caller.become_service()
             try:
-                found = await store.remove(service, kind, caller.tenant_id, key, actor=caller.email)
+                removed = await store.remove(
+                    service, kind, caller.tenant_id, key, actor=caller.email
+                )
             except store.RejectedError as error:
                 raise HttpError(409, str(error)) from None
-            if not found:
+            if not removed:
                 raise HttpError(404, f"there is no such {kind.noun}")
 
     async def _import(

@@ -160,7 +160,7 @@ class RegisteredMetric(api.Model):
     decimals: int
     min_plausible: float | None
     max_plausible: float | None
-    conversions: dict[str, tuple[float, float]]
+    conversions: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
     changed_at: At
 
 

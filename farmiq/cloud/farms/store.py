@@ -127,7 +127,7 @@ async def page(
         given |= dict(zip(names, after, strict=True))
     query = sql.SQL("{select} {where} order by {key} limit %(limit)s").format(
         select=_select(kind),
-        where=sql.SQL("").join(sql.SQL(" and ({})").format(each) for each in conditions),
+        where=sql.SQL("").join(sql.SQL(" and ({})").format(condition) for condition in conditions),
         key=key,
     )
     return await db.fetch_dicts(

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
-from farmiq.cloud.identity import passwords, sign_in
+from farmiq.cloud.identity import passwords, store
 from farmiq.plumbing import ids
 
 ROLES = ("viewer", "operator", "technician", "admin")
@@ -81,7 +81,7 @@ def user_log(
         where %(email)s::text is null or a.email = %(email)s
         order by a.at desc, a.action_id desc limit %(limit)s
         """,
-        email=None if email is None else sign_in.normal_email(email),
+        email=None if email is None else store.normal_email(email),
         limit=limit,
     )
 
@@ -104,7 +104,7 @@ def add_user(
     """
     if role not in ROLES:
         raise ValueError(f"no role is called {role!r}: give one of {', '.join(ROLES)}")
-    name = sign_in.normal_email(email)
+    name = store.normal_email(email)
     if "@" not in name:
         raise ValueError(f"{email!r} is not an e-mail address")
     before = connection.execute(
@@ -178,7 +178,7 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
 
     Raises ValueError if nobody has this e-mail.
     """
-    token = sign_in.new_token()
+    token = store.new_token()
     _returned(
         connection.execute(
             """
@@ -186,7 +186,7 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
             select %s, user_id, company_id, %s, fn_now() + %s from users where email = %s
             returning user_id
             """,
-            (sign_in.token_hash(token), sign_in.new_token(), lasts, sign_in.normal_email(email)),
+            (store.hash_token(token), store.new_token(), lasts, store.normal_email(email)),
         ),
         otherwise=f"nobody has the e-mail {email!r}: add them with `farmiq user add`",
     )
@@ -198,7 +198,7 @@ def known(connection: psycopg.Connection, email: str) -> str:
 
     Raises ValueError if nobody has this e-mail.
     """
-    name = sign_in.normal_email(email)
+    name = store.normal_email(email)
     _returned(
         connection.execute("select user_id from users where email = %s for update", (name,)),
         otherwise=f"nobody has the e-mail {email!r}: `farmiq user ls` lists everybody",

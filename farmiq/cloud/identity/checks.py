@@ -1,6 +1,6 @@
 """Password checks, each of which takes 64 MiB and a core: few at a time, in a fair order.
 
-sign-ins --lane per network--> [checks] --few threads--> right or wrong
+sign-ins --queue per network--> [checks] --few threads--> right or wrong
 
 Networks take turns, however many sign-ins of one network wait. Browsers that signed in before come
 first. When too many wait, a sign-in is rejected at once.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from farmiq.cloud.identity import passwords
 
-Lanes = OrderedDict[str, deque["asyncio.Future[None]"]]
+Queues = OrderedDict[str, deque["asyncio.Future[None]"]]
 
 
 class TooBusyError(Exception):
@@ -30,19 +30,19 @@ class Checks:
     # One check uses four cores, and other requests need some too.
     workers: int = max(1, min(4, (os.cpu_count() or 1) // 4))
     max_waiting: int = 32
-    max_waiting_per_lane: int = 4
+    max_waiting_per_key: int = 4
     _running: int = 0
-    _known: Lanes = field(default_factory=OrderedDict)
-    _unknown: Lanes = field(default_factory=OrderedDict)
+    _known: Queues = field(default_factory=OrderedDict)
+    _unknown: Queues = field(default_factory=OrderedDict)
     _threads: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="password")
 
     @asynccontextmanager
-    async def slot(self, lane: str, *, known: bool) -> AsyncIterator[None]:
+    async def slot(self, key: str, *, known: bool) -> AsyncIterator[None]:
         """A slot to check one person's password. Raises TooBusyError if too many wait."""
-        await self._wait(lane, self._known if known else self._unknown)
+        await self._wait(key, self._known if known else self._unknown)
         try:
             yield
         finally:
@@ -54,13 +54,13 @@ class Checks:
             self._threads, passwords.matches, password_hash, password
         )
 
-    async def _wait(self, lane: str, lanes: Lanes) -> None:
+    async def _wait(self, key: str, queues: Queues) -> None:
         if self._running < self.workers:
             self._running += 1
             return
-        self._make_room(lane, lanes)
+        self._make_room(key, queues)
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lanes.setdefault(lane, deque()).append(slot)
+        queues.setdefault(key, deque()).append(slot)
         try:
             await slot
         except asyncio.CancelledError:
@@ -68,14 +68,14 @@ class Checks:
                 self._next()
             raise
 
-    def _make_room(self, lane: str, lanes: Lanes) -> None:
-        """When too many wait, the newest of the fullest lane is rejected for one of a shorter."""
-        own = len(lanes.get(lane, ()))
-        if own >= self.max_waiting_per_lane:
+    def _make_room(self, key: str, queues: Queues) -> None:
+        """When too many wait, the newest of the fullest queue is rejected for one of a shorter."""
+        own = len(queues.get(key, ()))
+        if own >= self.max_waiting_per_key:
             raise TooBusyError
-        if sum(len(waiting) for waiting in lanes.values()) < self.max_waiting:
+        if sum(len(waiting) for waiting in queues.values()) < self.max_waiting:
             return
-        fullest = max(lanes.values(), key=len)
+        fullest = max(queues.values(), key=len)
         if len(fullest) <= own + 1:
             raise TooBusyError
         given_up = fullest.pop()
@@ -83,12 +83,12 @@ class Checks:
             given_up.set_exception(TooBusyError())
 
     def _next(self) -> None:
-        for lanes in (self._known, self._unknown):
-            while lanes:
-                lane, waiting = lanes.popitem(last=False)
+        for queues in (self._known, self._unknown):
+            while queues:
+                key, waiting = queues.popitem(last=False)
                 slot = waiting.popleft()
                 if waiting:
-                    lanes[lane] = waiting  # behind all others
+                    queues[key] = waiting  # behind all others
                 if not slot.done():
                     slot.set_result(None)
                     return

@@ -9,7 +9,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 MAX_LENGTH = 1024
 MIN_LENGTH = 8
 
-_hasher = argon2.PasswordHasher()
+hasher = argon2.PasswordHasher()
 
 
 def hashed(password: str) -> str:
@@ -18,18 +18,18 @@ def hashed(password: str) -> str:
         raise ValueError(
             f"a password has {MIN_LENGTH} to {MAX_LENGTH} characters: choose another one"
         )
-    return _hasher.hash(password)
+    return hasher.hash(password)
 
 
 def matches(password_hash: str | None, password: str) -> bool:
     """Takes the same time when there is no such person, so that time does not show who exists."""
     try:
-        _hasher.verify(password_hash or _dummy_hash(), password[:MAX_LENGTH])
+        hasher.verify(password_hash or dummy_hash(), password[:MAX_LENGTH])
     except (VerificationError, InvalidHashError):
         return False
     return password_hash is not None and len(password) <= MAX_LENGTH
 
 
 @functools.cache
-def _dummy_hash() -> str:
-    return _hasher.hash("nobody has this password")
+def dummy_hash() -> str:
+    return hasher.hash("nobody has this password")

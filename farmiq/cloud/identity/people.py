@@ -16,7 +16,7 @@ from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from farmiq import api
-from farmiq.cloud.identity import session, store
+from farmiq.cloud.identity import store
 from farmiq.cloud.identity.accounts import ROLES
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
@@ -94,7 +94,6 @@ class Caller:
 class People:
     """`not_unique` is what a caller reads if a unique constraint of this name is violated."""
 
-    pool: db.Pool
     sign_ins: SignIns
     not_unique: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,20 +103,14 @@ class People:
     ) -> AsyncIterator[Caller]:
         """Raises HttpError 401, 403, 404, 429 or 503, or ConcurrentChangeError."""
         try:
-            person = await self.sign_ins.signed_in(request)
-            if person is None:
-                raise HttpError(401, "sign in first")
+            person = await self.sign_ins.require(request)
             if least != "viewer":
                 http.allow(request, person.email)
-            async with session.as_person(self.pool, person.token, company_id=company) as connection:
+            async with self.sign_ins.as_person(person, company_id=company) as connection:
                 company_id, tenant_id = await store.active_company(connection)
                 if least != "viewer":
                     await _check_role(connection, person.user_id, company_id, least=least)
                 yield Caller(connection, company_id, tenant_id, person.email, person.is_super_admin)
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
         except (*db.UNAVAILABLE, psycopg.Error) as error:
             raise self._error_response(error) from error
 

@@ -6,10 +6,11 @@ A browser that has signed in also gets a cookie that proves this. It gives no ac
 of this browser are counted separately, so that attempts of others cannot lock the person out.
 """
 
-import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -21,6 +22,7 @@ from farmiq.cloud.identity import attempts, session, store
 from farmiq.cloud.identity.attempts import Attempts, Bound
 from farmiq.cloud.identity.checks import Checks, TooBusyError
 from farmiq.plumbing import db, http
+from farmiq.plumbing.http import HttpError
 
 COOKIE = "farmiq_sign_in"
 # How people authenticate at the API, for the OpenAPI document.
@@ -31,9 +33,6 @@ SIGN_IN = Depends(
         errors={401: "UNAUTHENTICATED: nobody is signed in.", 503: http.ERRORS[503]},
     )
 )
-_TOKEN_BYTES = 32
-_TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
-_MAX_EMAIL = 254
 _BROWSER_ID_BYTES = 16
 _MAX_COOKIE = 128
 
@@ -72,16 +71,16 @@ class SignIns:
 
         Raises RejectedError, TooManyAttemptsError or TooBusyError.
         """
-        name = normal_email(email)
+        name = store.normal_email(email)
         began_s = time.monotonic()
         # An unknown browser waits for a slot before the database is used.
         user = await self._user(name) if browser else None
         known = browser_id(user, browser)
         bounds = self._begin(name, network, known, began_s)
         is_known = known is not None and bounds == attempts.bounds_of_browser(known)
-        lane = bounds[0].key if is_known else network
+        queue = bounds[0].key if is_known else network
         try:
-            async with self.checks.slot(lane, known=is_known):
+            async with self.checks.slot(queue, known=is_known):
                 user = user or await self._user(name)
                 # No connection is held here: the check takes long and the pool is small.
                 matches = await self.checks.matches(user.password_hash if user else None, password)
@@ -117,11 +116,34 @@ class SignIns:
             http.authenticated(request, sign_in.email)
         return sign_in
 
+    async def require(self, request: Request) -> store.SignIn:
+        """As `signed_in`. Raises HttpError 401 if it is nobody."""
+        sign_in = await self.signed_in(request)
+        if sign_in is None:
+            raise not_signed_in()
+        return sign_in
+
+    @asynccontextmanager
+    async def as_person(
+        self, sign_in: store.SignIn, *, company_id: UUID | None = None
+    ) -> AsyncIterator[db.Connection]:
+        """A transaction with this person's rights, for HTTP. Raises HttpError 401 or 404."""
+        try:
+            async with session.as_person(
+                self.pool, sign_in.token, company_id=company_id
+            ) as connection:
+                yield connection
+        except session.SignedOutError:
+            raise not_signed_in() from None
+        # Only a super admin may learn whether a company exists.
+        except (session.NotYourCompanyError, session.NoSuchCompanyError):
+            raise no_such_company() from None
+
     async def find(self, token: str | None) -> store.SignIn | None:
-        if token is None or len(token) != _TOKEN_LENGTH:
+        if token is None or len(token) != store.TOKEN_LENGTH:
             return None
         async with db.transaction(self.pool) as connection:
-            return await store.find_sign_in(connection, token, token_hash=token_hash(token))
+            return await store.find_sign_in(connection, token)
 
     async def choose_company(self, sign_in: store.SignIn, company_id: UUID) -> None:
         """Store the company that this sign-in looks at.
@@ -138,25 +160,25 @@ class SignIns:
             await store.delete_sign_in(connection, sign_in.token_hash)
 
     async def _open(self, user: store.User) -> str:
-        token = new_token()
+        token = store.new_token()
         async with db.transaction(self.pool) as connection:
             await store.delete_expired(connection)
             await store.insert_sign_in(
                 connection,
                 user,
-                token_hash=token_hash(token),
-                csrf_token=new_token(),
+                token_hash=store.hash_token(token),
+                csrf_token=store.new_token(),
                 lasts=self.lasts,
             )
         return token
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(_TOKEN_BYTES)
+def not_signed_in() -> HttpError:
+    return HttpError(401, "sign in first")
 
 
-def token_hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+def no_such_company() -> HttpError:
+    return HttpError(404, "there is no such company")
 
 
 def browser_cookie(user: store.User) -> str:
@@ -176,9 +198,3 @@ def browser_id(user: store.User | None, cookie: str | None) -> str | None:
 def _signature(user: store.User, browser: str) -> str:
     signed = f"farmiq browser {user.user_id} {browser}".encode()
     return hmac.new(user.password_hash.encode(), signed, "sha256").hexdigest()
-
-
-def normal_email(email: str) -> str:
-    """As users.email holds it; what cannot be an e-mail becomes one that nobody has."""
-    trimmed = email.strip().lower()
-    return "" if len(trimmed) > _MAX_EMAIL or "\0" in trimmed else trimmed

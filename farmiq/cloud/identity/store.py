@@ -1,5 +1,7 @@
 """The tables users, memberships and sign_ins, as the service sees them."""
 
+import hashlib
+import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -31,6 +33,26 @@ class SignIn:
     remaining_s: float
 
 
+_TOKEN_BYTES = 32
+TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
+_MAX_EMAIL = 254
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def hash_token(token: str) -> bytes:
+    """As sign_ins holds it."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def normal_email(email: str) -> str:
+    """As users.email holds it; what cannot be an e-mail becomes one that nobody has."""
+    trimmed = email.strip().lower()
+    return "" if len(trimmed) > _MAX_EMAIL or "\0" in trimmed else trimmed
+
+
 async def find_user(connection: db.Connection, email: str) -> User | None:
     rows = await db.fetch_all(
         connection,
@@ -52,9 +74,7 @@ async def insert_sign_in(
     )
 
 
-async def find_sign_in(
-    connection: db.Connection, token: str, *, token_hash: bytes
-) -> SignIn | None:
+async def find_sign_in(connection: db.Connection, token: str) -> SignIn | None:
     rows = await db.fetch_all(
         connection,
         """
@@ -65,7 +85,7 @@ async def find_sign_in(
         from sign_ins s join users u using (user_id)
         where s.token_hash = %s and s.expires_at > fn_now()
         """,
-        token_hash,
+        hash_token(token),
     )
     return SignIn(token, *rows[0]) if rows else None
 

@@ -4,21 +4,21 @@ People authenticate by a sign-in of the console: its cookie, or its token as a b
 image of another company the response is 404.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, PathId
-from farmiq.cloud.identity import session, sign_in
+from farmiq.api import At, Handler, PathId
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.media import store
+from farmiq.farm import buckets
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images.gallery import Gallery
@@ -65,50 +65,26 @@ class CloudImages(api.Model):
     next_cursor: str | None
 
 
+def _route(path: str, model: Any = None, **options: Any) -> Callable[[Handler], Handler]:
+    """A route for people who are signed in."""
+    return api.route("GET", ROOT + path, model, dependencies=[sign_in.SIGN_IN], **options)
+
+
 @dataclass
-class Api:
-    pool: db.Pool
+class Api(api.Routes):
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None
+    gallery: Gallery
 
-    def add_to(self, app: FastAPI) -> None:
-        image_path = f"{ROOT}/{{media_id}}"
-        app.add_api_route(
-            ROOT,
-            self.ls,
-            summary="Images, newest capture first",
-            response_model=CloudImages,
-            response_description="A page.",
-            dependencies=[sign_in.SIGN_IN],
-            responses=api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
-        )
-        app.add_api_route(
-            image_path,
-            self.image,
-            summary="The picture as it was taken, without EXIF and other metadata",
-            dependencies=[sign_in.SIGN_IN],
-            **Gallery.document(),
-        )
-        app.add_api_route(
-            f"{image_path}/detail",
-            self.detail,
-            summary="What is known of an image",
-            response_model=CloudImage,
-            response_description="All of it.",
-            dependencies=[sign_in.SIGN_IN],
-            responses=api.errors({404: "NOT_FOUND: there is no such image."}),
-        )
-        app.add_api_route(
-            f"{image_path}/thumbnail",
-            self.thumbnail,
-            summary="A small picture of it, at most 320 pixels wide and high",
-            dependencies=[sign_in.SIGN_IN],
-            **Gallery.document(),
-        )
-
+    @_route(
+        "",
+        CloudImages,
+        response_description="A page.",
+        responses={404: "NOT_FOUND: there is no such company, or not for you."},
+    )
     async def ls(
         self, request: Request, response: Response, query: Annotated[CloudImageFilter, Query()]
     ) -> Any:
+        """Images, newest capture first."""
         async with self._as_person(request, query.company) as connection:
             begin, end = bounds(query.day, await store.timezone(connection))
             fetched = await store.page(connection, {**query.page(), "begin": begin, "end": end})
@@ -116,6 +92,20 @@ class Api:
         response.headers.update(api.NO_STORE)
         return {"images": [_shown(row) for row in rows], "next_cursor": following}
 
+    @_route("/{media_id}", **Gallery.document())
+    async def image(
+        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
+    ) -> Response:
+        """The picture as it was taken, without EXIF and other metadata."""
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
+
+    @_route(
+        "/{media_id}/detail",
+        CloudImage,
+        response_description="All of it.",
+        responses={404: "NOT_FOUND: there is no such image."},
+    )
     async def detail(
         self,
         request: Request,
@@ -123,32 +113,25 @@ class Api:
         media_id: PathId,
         query: Annotated[CompanyFilter, Query()],
     ) -> Any:
+        """What is known of an image."""
         response.headers.update(api.NO_STORE)
         return _shown(await self._row(request, media_id, query.company))
 
-    async def image(
-        self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
-    ) -> Response:
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.whole(request, row["object_key"], row["sha256"], row["mime_type"])
-
+    @_route("/{media_id}/thumbnail", **Gallery.document())
     async def thumbnail(
         self, request: Request, media_id: PathId, query: Annotated[CompanyFilter, Query()]
     ) -> Response:
-        row, gallery = await self._stored(request, media_id, query.company)
-        return await gallery.small(request, row["object_key"], row["sha256"])
+        """A small picture of it, at most 320 pixels wide and high."""
+        row = await self._stored(request, media_id, query.company)
+        return await self.gallery.small(request, row["object_key"], row["sha256"])
 
     async def _stored(
         self, request: Request, media_id: UUID, company: UUID | None
-    ) -> tuple[Mapping[str, Any], Gallery]:
+    ) -> Mapping[str, Any]:
         row = await self._row(request, media_id, company)
         if row["stored_at"] is None:
             raise HttpError(404, "this image is still at its edge; it comes when the edge can")
-        if self.gallery is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
-        return row, self.gallery
+        return row
 
     async def _row(
         self, request: Request, media_id: UUID, company: UUID | None
@@ -163,20 +146,9 @@ class Api:
     async def _as_person(
         self, request: Request, company: UUID | None
     ) -> AsyncIterator[db.Connection]:
-        try:
-            signed_in = await self.sign_ins.signed_in(request)
-            if signed_in is None:
-                raise HttpError(401, "sign in first")
-            async with session.as_person(
-                self.pool, signed_in.token, company_id=company
-            ) as connection:
-                yield connection
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
+        signed_in = await self.sign_ins.require(request)
+        async with self.sign_ins.as_person(signed_in, company_id=company) as connection:
+            yield connection
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +159,4 @@ def bounds(day: date | None, timezone: str) -> tuple[datetime | None, datetime |
     """When a day begins and ends where the company is."""
     if day is None:
         return None, None
-    zone = ZoneInfo(timezone)
-    begin = datetime.combine(day, time(), tzinfo=zone)
-    end = datetime.combine(day + timedelta(1), time(), tzinfo=zone)
-    return begin.astimezone(UTC), end.astimezone(UTC)
+    return buckets.midnight(day, timezone), buckets.midnight(day + timedelta(1), timezone)

@@ -14,31 +14,32 @@ from uuid import UUID
 
 import msgspec
 import prometheus_client
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, Request, Response
 
 from farmiq import api, crash
+from farmiq.api import JsonBody, route
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Keyring
 from farmiq.cloud.media import store
 from farmiq.config import CloudSettings
-from farmiq.messages import check, media
+from farmiq.messages import media
 from farmiq.messages.media import ImageToUpload, UploadAddress
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import gallery
 from farmiq.plumbing.storage import objects
 
 MAX_BYTES = 16 * 1024
 # Each reader holds a whole image.
 MAX_READERS = 8
-NO_STORE = {"Cache-Control": "no-store"}
-_decoder = msgspec.json.Decoder(ImageToUpload)
+BODY = api.BodyOf(ImageToUpload, max_bytes=MAX_BYTES, root="$")
 
 REQUESTS = prometheus_client.Counter(
     "farmiq_media_intake_total", "Requests of edges for an image's address", ["outcome"]
 )
 
 
-class Intake:
+class Intake(api.Routes):
     def __init__(
         self,
         settings: CloudSettings,
@@ -50,41 +51,36 @@ class Intake:
         self._bucket = bucket
         self._readers = asyncio.Semaphore(MAX_READERS)
 
-    def add_to(self, app: FastAPI) -> None:
-        app.router.add_api_route(
-            media.PRESIGN,
-            self.presign,
-            methods=["POST"],
-            route_class_override=http.RawRoute,
-            summary="Where an edge may put an image",
-            operation_id="presignImage",
-            description="mediaId, sha256 and contentLength are needed here. `stored` says that the "
-            "bytes are in the cloud, read back and equal to that sha256.",
-            dependencies=[
-                keyring.EDGE_TOKEN,
-                Depends(api.BodyOf(ImageToUpload, max_bytes=MAX_BYTES)),
-                Depends(api.ResponseOf(UploadAddress, description="Where to put it.")),
-            ],
-            responses=api.errors(
-                {
-                    403: "FORBIDDEN: the token does not speak for this tenant.",
-                    409: "CONFLICT: this mediaId was used for an image of another content.",
-                    413: "PAYLOAD_TOO_LARGE: the image is, or the request has more than "
-                    f"{MAX_BYTES} bytes.",
-                    503: "UNAVAILABLE: the database or the object store is away, or there is none.",
-                }
-            ),
-        )
-
+    @route(
+        "POST",
+        media.PRESIGN,
+        route_class_override=http.RawRoute,
+        operation_id="presignImage",
+        dependencies=[
+            keyring.EDGE_TOKEN,
+            Depends(BODY),
+            Depends(api.ResponseOf(UploadAddress, description="Where to put it.")),
+        ],
+        responses={
+            403: "FORBIDDEN: the token does not speak for this tenant.",
+            409: "CONFLICT: this mediaId was used for an image of another content.",
+            413: f"PAYLOAD_TOO_LARGE: the image is, or the request has more than {MAX_BYTES} "
+            "bytes.",
+            503: "UNAVAILABLE: the database or the object store is away, or there is none.",
+        },
+    )
     async def presign(self, request: Request) -> Response:
+        """Where an edge may put an image.
+
+        mediaId, sha256 and contentLength are needed here. `stored` says that the bytes are in the
+        cloud, read back and equal to that sha256.
+        """
         edge = await self._keyring.identify(request)
-        image = _read(await http.body(request, what="a request", max_bytes=MAX_BYTES))
+        image = _require_identity(await JsonBody(request, BODY).read())
         if image.tenant_id not in edge.tenants:
             raise HttpError(403, f"this token does not speak for tenant {image.tenant_id!r}")
         if self._bucket is None:
-            raise HttpError(
-                503, "this cloud has no object store (FARMIQ_CLOUD_S3_URL)", retry_after_s=60
-            )
+            raise gallery.no_store("cloud")
         try:
             address = await self._address(self._bucket, image)
         except (*db.UNAVAILABLE, *objects.UNAVAILABLE) as error:
@@ -93,17 +89,12 @@ class Intake:
                 503, "the database or the object store is away; try again", retry_after_s=5
             ) from error
         REQUESTS.labels(outcome="stored" if address.stored else "address").inc()
-        return Response(
-            msgspec.json.encode(address), media_type="application/json", headers=NO_STORE
-        )
+        return Response(msgspec.json.encode(address), media_type=http.JSON, headers=api.NO_STORE)
 
     async def _address(self, bucket: objects.Bucket, image: ImageToUpload) -> UploadAddress:
         media_id, size_bytes, sha256 = _identity(image)
         key = media.object_key(
-            tenant_id=image.tenant_id,
-            farm_id=image.farm_id,
-            barn_id=image.barn_id,
-            device_id=image.device_id,
+            image,
             media_id=media_id,
             captured_at=image.captured_at,
             content_type=image.content_type,
@@ -155,37 +146,21 @@ class Intake:
         return True
 
 
-def _read(raw: bytes) -> ImageToUpload:
-    """An edge must also send the fields that a device may leave out."""
-    try:
-        image = check.read(raw, _decoder, ImageToUpload)
-        reasons = check.keepable(raw)
-    except check.InvalidError as invalid:
-        reasons = invalid.reasons
-    details = [_detail(reason) for reason in reasons]
-    if not reasons:
-        required = {
-            "mediaId": image.media_id,
-            "sha256": image.sha256,
-            "contentLength": image.content_length,
-        }
-        details = [
-            {"field": f"$.{name}", "reason": "an edge has to say it"}
-            for name, value in required.items()
-            if not value
-        ]
-    if details:
-        raise HttpError(400, "the request is not valid", details=details)
+def _require_identity(image: ImageToUpload) -> ImageToUpload:
+    """An edge must also send the fields that a device may leave out. Raises HttpError 400."""
+    required = {
+        "mediaId": image.media_id,
+        "sha256": image.sha256,
+        "contentLength": image.content_length,
+    }
+    absent = [f"$.{name}" for name, value in required.items() if not value]
+    if absent:
+        raise api.invalid(*((field, "an edge has to say it") for field in absent))
     return image
 
 
-def _detail(reason: str) -> dict[str, str]:
-    text, _, where = reason.partition(" - at `")
-    return {"field": where.removesuffix("`") or "$", "reason": text}
-
-
 def _identity(image: ImageToUpload) -> tuple[UUID, int, str]:
-    assert image.media_id  # noqa: S101 - `_read` requires them
+    assert image.media_id  # noqa: S101 - `_require_identity` did
     assert image.content_length  # noqa: S101
     assert image.sha256  # noqa: S101
     return image.media_id, image.content_length, image.sha256.lower()

@@ -41,7 +41,7 @@ def add_routes(settings: CloudSettings, server: http.HttpServer, pool: db.Pool) 
         server.ready("media.store", bucket.problem)
     Intake(settings, pool, Keyring(settings, pool), bucket).add_to(server.app)
     sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-    Api(pool, sign_ins, Gallery(bucket) if bucket else None).add_to(server.app)
+    Api(sign_ins, Gallery(bucket, site="cloud")).add_to(server.app)
 
 
 def _bucket(settings: CloudSettings) -> objects.Bucket | None:

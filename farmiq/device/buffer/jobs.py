@@ -42,7 +42,7 @@ class BufferJobs:
             log.get(NAME).warning("session.left_open", count=cancelled)
 
     async def run(self) -> None:
-        await self._delete_unknown_files()
+        await self.delete_unknown_files()
         rounds = 0
         while True:
             try:
@@ -80,7 +80,7 @@ class BufferJobs:
                 expired = counts["expired"]
                 log.get(NAME).warning("buffer.dropped", count=expired, reason="no receipt")
 
-    async def _delete_unknown_files(self) -> None:
+    async def delete_unknown_files(self) -> None:
         """Delete files without a row: never acknowledged, or uploaded already."""
         self.buffer.pictures.delete_partial()
         if await self.buffer.do(lambda tx: store.meta(tx, "keep_orphans")):

@@ -100,14 +100,14 @@ class Station:
             return
         self.current, actions = weighing.step(self.current, event, at, self.rules)
         for action in actions:
-            if not await self._act(action):
+            if not await self.act(action):
                 self.current, _ = weighing.step(self.current, weighing.NotStored(), at, self.rules)
                 self.session_id = None
                 return
         if self.current.phase == "idle":
             await self._discard_picture()
 
-    async def _act(self, action: Action) -> bool:
+    async def act(self, action: Action) -> bool:
         """False if there is no session to go on with."""
         match action:
             case TakePicture():

@@ -80,7 +80,7 @@ class NewCommand(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class DeviceLogin(api.Model):
     """How the device connects to the broker; by its token it asks where to upload images.
 
-    Password and token are told this once.
+    Password and token are shown this once.
     """
 
     tenant_id: str

@@ -22,18 +22,19 @@ from farmiq.edge.devices import store
 from farmiq.edge.devices.device import Device, account, nats_users
 from farmiq.nats_users import Account
 from farmiq.plumbing import db
-from farmiq.plumbing.broker import broker_store, flood, nats_jwt
-from farmiq.plumbing.broker.broker_callout import (
+from farmiq.plumbing.broker import flood, nats_jwt
+from farmiq.plumbing.broker import store as broker_store
+from farmiq.plumbing.broker.callout import (
     CLIENT_ID,
     SESSIONS,
     Callout,
     not_anothers,
     own_client_id,
 )
-from farmiq.plumbing.broker.broker_log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
-from farmiq.plumbing.broker.broker_store import Store
-from farmiq.plumbing.broker.broker_users import Users
 from farmiq.plumbing.broker.flood import Flow, Pause
+from farmiq.plumbing.broker.log import FORM, LOGIN, PERMISSION, RETAINED, TAKEOVER, Refusal
+from farmiq.plumbing.broker.store import Store
+from farmiq.plumbing.broker.users import Users
 from farmiq.plumbing.messaging import mqtt
 
 STORE_KIND, FLOOD_KIND = "broker.store", "device.flood"

@@ -6,15 +6,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from farmiq.edge import losses
 from farmiq.edge.arrival import Arrival
 from farmiq.edge.devices import rules, store
 from farmiq.edge.devices.device import Device
 from farmiq.edge.devices.rules import ReportedState
+from farmiq.messages import bus, ids
 from farmiq.messages import device as messages
-from farmiq.messages import ids
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, log
 
@@ -88,15 +86,4 @@ def status_event(
         payload["revoked"] = revoked
         change = "revoked" if revoked else "registered"
     event_id = ids.derived(now, messages.STATUS, device.tenant_id, device.device_id, change)
-    return BusEvent(
-        event_id=event_id,
-        event_type=messages.STATUS,
-        tenant_id=device.tenant_id,
-        farm_id=device.farm_id,
-        barn_id=device.barn_id,
-        device_id=device.device_id,
-        session_id=None,
-        occurred_at=now,
-        trace_id=f"edge-{event_id}",
-        payload=msgspec.Raw(msgspec.json.encode(payload)),
-    )
+    return bus.own_event(messages.STATUS, device, payload, event_id=event_id, occurred_at=now)

@@ -26,12 +26,12 @@ from farmiq.edge.devices import broker as device_broker
 from farmiq.messages import device as messages
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.plumbing import db, http, ids, log, retention
-from farmiq.plumbing.broker import broker_log
-from farmiq.plumbing.broker.broker_callout import Callout
-from farmiq.plumbing.broker.broker_load import Guard, Load
-from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker.callout import Callout
 from farmiq.plumbing.broker.flood import Flow
 from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.broker.load import Guard, Load
+from farmiq.plumbing.broker.store import Store
 from farmiq.plumbing.messaging import mqtt
 from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
@@ -266,7 +266,7 @@ async def purge_states(pool: db.Pool, *, days: float) -> dict[str, object]:
 async def watch_log(
     pool: db.Pool, follower: Follower, callout: Callout | None = None
 ) -> dict[str, object]:
-    """Raise a security alert for what the broker rejected (C-107), unless we told it to."""
+    """Raise a security alert for what the broker rejected (C-107), unless we asked it to."""
     lines, skipped = follower.look()
     rejections = [rejection for line in lines if (rejection := broker_log.read(line))]
     if callout is not None:

@@ -38,8 +38,8 @@ async def find_batches(tx: db.Connection, intakes: Sequence[Intake]) -> list[Int
         Placed(row.event.tenant_id, row.event.farm_id, row.event.barn_id, row.occurred_at)
         for row in unnamed
     ]
-    found = await batches.at(tx, places)
-    by_key = {row.key: batch_id for row, batch_id in zip(unnamed, found, strict=True) if batch_id}
+    named = await batches.at(tx, places)
+    by_key = {row.key: batch_id for row, batch_id in zip(unnamed, named, strict=True) if batch_id}
     return [rules.with_batch(row, by_key[row.key]) if row.key in by_key else row for row in intakes]
 
 

@@ -20,7 +20,7 @@ from farmiq.edge.devices import handlers as devices
 from farmiq.edge.devices import store as devices_store
 from farmiq.edge.feed import store as feed
 from farmiq.edge.ingress import quarantine, rules, store
-from farmiq.edge.ingress.source import CursorMovedError, Progress
+from farmiq.edge.ingress.source import Progress
 from farmiq.edge.ingress.store import Outcome, Rejected
 from farmiq.edge.media import handlers as media
 from farmiq.edge.registry import Registry
@@ -34,6 +34,7 @@ from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import InvalidError
 from farmiq.plumbing import db, log
+from farmiq.plumbing.messaging import cursor
 
 
 async def commit_bisecting(
@@ -44,23 +45,21 @@ async def commit_bisecting(
 ) -> Outcome:
     """Commit all in one transaction; if a message breaks it, commit each half alone (C-81).
 
-    This holds for any exception: the broker would send a message that stops the service again.
     `progress` is the cursor behind the messages, which each transaction moves.
     """
-    try:
+    if not messages:
         return await commit(pool, messages, registry, progress)
-    except CursorMovedError:
-        raise
-    except Exception as error:
-        if db.is_outage(error):
-            raise
-        if len(messages) == 1:
-            poison = Rejected(*messages[0], [_reason(error)])
-            return await _transact(pool, progress, lambda _: _rejected(poison))
-    half = len(messages) // 2
-    first, second = progress.split(half) if progress else (None, None)
-    outcome = await commit_bisecting(pool, messages[:half], registry, first)
-    return outcome + await commit_bisecting(pool, messages[half:], registry, second)
+
+    async def commit_part(part: slice) -> Outcome:
+        return await commit(pool, messages[part], registry, progress and progress[part])
+
+    async def isolate_poison(index: int, error: Exception) -> Outcome:
+        poison = Rejected(*messages[index], [_reason(error)])
+        mark = progress and progress[index : index + 1]
+        return await _transact(pool, mark, lambda _: _rejected(poison))
+
+    outcomes = await cursor.commit_bisecting(len(messages), commit_part, isolate_poison)
+    return sum(outcomes, Outcome())
 
 
 def _reason(error: Exception) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import math
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from prometheus_client import Counter, Gauge
@@ -11,7 +10,7 @@ from prometheus_client import Counter, Gauge
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, disk, losses
 from farmiq.edge.daily import daily_job, retention_job
-from farmiq.edge.disk import Levels, Usage
+from farmiq.edge.disk import Thresholds, Usage
 from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
@@ -59,7 +58,7 @@ def always_active() -> bool:
 
 
 def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> list[Job]:
-    _log_ttl(settings.dedupe_ttl_hours)
+    log_ttl(settings.dedupe_ttl_hours)
     return [
         Job(
             "ingress.dedupe",
@@ -81,7 +80,7 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
     ]
 
 
-def _log_ttl(hours: float) -> None:
+def log_ttl(hours: float) -> None:
     """Warn if a device may replay events after their ids were purged (C-35)."""
     if hours < SAFE_TTL_HOURS:
         logger = log.get(NAME)
@@ -218,12 +217,6 @@ def shedders(pool: db.Pool, settings: EdgeSettings) -> dict[str, Shed]:
     }
 
 
-def read_usage(path: str) -> Usage:
-    usage = shutil.disk_usage(path)
-    # Free for us: a file system reserves some blocks for root.
-    return Usage(usage.used + usage.free, usage.free)
-
-
 class DiskGuard:
     """Measures each disk, raises alerts and removes data in order, one step in each round.
 
@@ -237,13 +230,13 @@ class DiskGuard:
         pool: db.Pool,
         settings: EdgeSettings,
         *,
-        read: Read = read_usage,
+        read: Read = disk.read_usage,
         order: Mapping[str, Shed] | None = None,
         is_active: IsActive = always_active,
     ) -> None:
         self._is_active = is_active
         self._pool, self._read, self._paths = pool, read, settings.disk_paths
-        self._levels = Levels(settings.disk_warn_percent, settings.disk_shed_percent)
+        self._thresholds = Thresholds(settings.disk_warn_percent, settings.disk_shed_percent)
         self._shedders = shedders(pool, settings) if order is None else order
         # Names tried since the disk became too full, or since all were tried.
         self._tried: set[str] = set()
@@ -256,8 +249,8 @@ class DiskGuard:
             if not self._is_active():
                 self._tried.clear()
                 return {"count": sum(removed.values())}
-            level = disk.assess(usage, self._levels) if usage else None
-            name = None if any(removed.values()) else self._next(level, removed)
+            fullness = disk.assess(usage, self._thresholds) if usage else None
+            name = None if any(removed.values()) else self._next(fullness, removed)
             if name is None:
                 break
             removed[name] = await self._shedders[name]()
@@ -265,13 +258,13 @@ class DiskGuard:
             self._tried.add(name)
         async with db.transaction(self._pool) as tx:
             await _alert_unreadable(tx, unreadable)
-            if level is None:
+            if fullness is None:
                 return {"count": sum(removed.values())}
-            await _alert_full(tx, level, removed)
-        return {"count": sum(removed.values()), "status": level.state if removed else ""}
+            await _alert_full(tx, fullness, removed)
+        return {"count": sum(removed.values()), "status": fullness.state if removed else ""}
 
-    def _next(self, level: disk.Level | None, removed: Mapping[str, int]) -> str | None:
-        state = level.state if level else "fine"
+    def _next(self, fullness: disk.Fullness | None, removed: Mapping[str, int]) -> str | None:
+        state = fullness.state if fullness else "fine"
         if state != "shed" or (not removed and len(self._tried) == len(self._shedders)):
             self._tried.clear()
         return disk.next_to_shed(state, self._shedders, self._tried)
@@ -302,9 +295,9 @@ async def _alert_unreadable(tx: db.Connection, unreadable: Mapping[str, str]) ->
 
 
 async def _alert_full(
-    tx: db.Connection, level: disk.Level, removed_counts: Mapping[str, int]
+    tx: db.Connection, fullness: disk.Fullness, removed_counts: Mapping[str, int]
 ) -> None:
-    if level.state == "fine" and not removed_counts:
+    if fullness.state == "fine" and not removed_counts:
         await alerts.close(tx, kind=DISK_KIND, subject="disk")
         return
     removed = ", ".join(f"{count} of {name}" for name, count in removed_counts.items() if count)
@@ -313,8 +306,8 @@ async def _alert_full(
         alerts.Alert(
             DISK_KIND,
             "disk",
-            "critical" if level.state == "shed" else "warning",
-            f"the disk of {level.path} is {level.percent:.0f} % full"
+            "critical" if fullness.state == "shed" else "warning",
+            f"the disk of {fullness.path} is {fullness.percent:.0f} % full"
             + (f"; removed to go on: {removed}" if removed else "")
             + ". Make room: what the cloud has not got is never removed, and when the disk is "
             "full nothing more is taken from devices",

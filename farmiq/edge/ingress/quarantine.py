@@ -20,6 +20,7 @@ from farmiq.edge import alerts, audit, losses
 from farmiq.edge.alerts import Alert
 from farmiq.edge.ingress import rules
 from farmiq.edge.ingress.store import Outcome, Rejected
+from farmiq.messages.text import storable
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
 
@@ -28,7 +29,6 @@ MAX_RAW_BYTES = 256 * 1024
 MAX_SUBJECTS = 200
 OTHERS = "other devices"
 # A NUL cannot stand in a PostgreSQL text; the topic is shown with it spelled out.
-_NUL = "\x00"
 _MAX_TOPIC = 1024
 # The outbox has the id, but its content is not known any more: the message must not vanish.
 _TAKEN = "EVENT_ID_CONFLICT: this event_id was taken long ago, perhaps with another content"
@@ -256,7 +256,7 @@ def _columns(message: Rejected) -> dict[str, Any]:
     sent = f"{message.topic}\0".encode(errors="replace") + message.raw
     return {
         "id": ids.new(),
-        "topic": _storable(message.topic)[:_MAX_TOPIC],
+        "topic": storable(message.topic, max_length=_MAX_TOPIC),
         "raw": message.raw[:MAX_RAW_BYTES],
         "sha256": hashlib.sha256(sent).digest(),
         "size": len(message.raw),
@@ -266,11 +266,7 @@ def _columns(message: Rejected) -> dict[str, Any]:
 
 def _described(reasons: Sequence[str]) -> dict[str, Any]:
     return {
-        "reasons": [_storable(reason) for reason in reasons],
+        "reasons": [storable(reason, max_length=None) for reason in reasons],
         "kind": rules.kind(reasons),
-        "gist": _storable(rules.gist(reasons)),
+        "gist": storable(rules.gist(reasons), max_length=None),
     }
-
-
-def _storable(text: str) -> str:
-    return text.replace(_NUL, "\\u0000").encode("utf-8", "backslashreplace").decode()

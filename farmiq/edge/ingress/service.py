@@ -31,9 +31,8 @@ from farmiq.messages import topics
 from farmiq.nats_users import subject
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.messaging import gateway_session, mqtt, nats, stream
+from farmiq.plumbing.messaging import mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import Cursors
-from farmiq.plumbing.messaging.gateway_session import SessionWatch
 from farmiq.plumbing.runtime import lease, schedule
 from farmiq.plumbing.runtime.schedule import Job
 
@@ -189,7 +188,7 @@ async def _hold_session(
     """As the leader: a session at an MQTT broker, with our own client id."""
     url = (settings.ingress_url or settings.mqtt_url).get_secret_value()
     name = settings.mqtt_client_id or NAME
-    client_id = await gateway_session.client_id(pool, name=name, given=settings.mqtt_client_id)
+    client_id = await source.client_id(pool, name=name, given=settings.mqtt_client_id)
     async with (
         mqtt.connected(
             url, client_id=client_id, topics=topics.UP, tls=settings.tls, permit=leader.confirm
@@ -203,7 +202,7 @@ async def _hold_session(
             WAITING.set_function(lambda: client.waiting)
             WAITING_BYTES.set_function(lambda: client.waiting_bytes)
             PAUSED.set_function(lambda: client.paused)
-            session = SessionWatch(pool, client, name=name, on_lost=report_lost_session)
+            session = source.SessionWatch(pool, client, name=name, on_lost=report_lost_session)
             group.create_task(schedule.run_repeatedly(Job("ingress.session", 1.0, session.look)))
             await intake.run(group, settings, leader)
 
@@ -218,7 +217,7 @@ async def report_lost_session(tx: db.Connection) -> None:
 
 
 @dataclass(slots=True)
-class Batch:
+class InFlight:
     """Messages that were read together, until each writer has committed its part."""
 
     messages: Sequence[Sent]
@@ -226,7 +225,7 @@ class Batch:
     outcome: Outcome = field(default_factory=Outcome)
 
 
-Lane = asyncio.Queue[tuple[Batch, Part]]
+WriterQueue = asyncio.Queue[tuple[InFlight, Part]]
 
 
 class Intake:
@@ -238,8 +237,8 @@ class Intake:
 
     def __init__(self, pool: db.Pool, origin: Source, registry: Registry, *, writers: int) -> None:
         self._pool, self._source, self._registry = pool, origin, registry
-        self.lanes = [Lane(maxsize=1) for _ in range(writers)]
-        self._in_flight: deque[Batch] = deque()
+        self.queues = [WriterQueue(maxsize=1) for _ in range(writers)]
+        self._in_flight: deque[InFlight] = deque()
         self.receipts = Receipts(origin.publish, wanted=registry.wants_receipts)
         self.attempts = Attempts("nothing is being committed")
         self._log = log.get(NAME)
@@ -260,8 +259,8 @@ class Intake:
     ) -> NoReturn:
         """Read and store, with tasks in `group`; ends with the error of the source or a writer."""
         group.create_task(self.receipts.run())
-        for lane in self.lanes:
-            group.create_task(self.write(lane))
+        for queue in self.queues:
+            group.create_task(self.write(queue))
         while True:
             messages = await self._source.read(
                 max_messages=settings.ingress_batch * settings.ingress_writers,
@@ -275,15 +274,15 @@ class Intake:
         parts = self._source.share(messages)
         if not parts:
             return
-        batch = Batch(messages, len(parts))
+        batch = InFlight(messages, len(parts))
         self._in_flight.append(batch)
         for writer, part in parts.items():
-            await self.lanes[writer].put((batch, part))
+            await self.queues[writer].put((batch, part))
 
-    async def write(self, lane: Lane) -> None:
+    async def write(self, queue: WriterQueue) -> None:
         """One writer: commits one part after the other."""
         while True:
-            batch, part = await lane.get()
+            batch, part = await queue.get()
             outcome = await self._until_committed(part)
             # At once: whoever is interrupted later does not store these again.
             log.events(self._log, "ingress.stored", _named(outcome))

@@ -5,6 +5,7 @@ that stores the messages; a session acknowledges a batch after all of it is comm
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from farmiq.edge.broker import QOS1
 from farmiq.messages import topics
 from farmiq.nats_users import subject
 from farmiq.plumbing import db
+from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.messaging import cursor, mqtt, stream
 from farmiq.plumbing.messaging.cursor import CursorMovedError, Cursors
 from farmiq.plumbing.messaging.stream import LostError, Position
@@ -59,8 +61,9 @@ class Progress:
     def __init__(self, lane: cursor.Lane, marks: Sequence[Position | None]) -> None:
         self._lane, self._marks = lane, marks
 
-    def split(self, at: int) -> "tuple[Progress, Progress]":
-        return Progress(self._lane, self._marks[:at]), Progress(self._lane, self._marks[at:])
+    def __getitem__(self, part: slice) -> "Progress":
+        """The cursor of a part of the messages."""
+        return Progress(self._lane, self._marks[part])
 
     async def advance(self, tx: db.Connection) -> None:
         """Raises CursorMovedError."""
@@ -274,3 +277,78 @@ def _log_message(message: stream.Message) -> LogMessage:
 def topic_of(name: str) -> str:
     """The MQTT topic of a subject of the log."""
     return stream.topic(name.removeprefix(QOS1))
+
+
+# --- the gateway's session at an MQTT broker
+
+
+async def client_id(pool: db.Pool, *, name: str, given: str | None) -> str:
+    """The id to connect under: as `given`, or made once. `name` is that of a lease we hold.
+
+    Whoever connects under a client id takes its session, with what waits in it. So the id is made
+    when the gateway first runs and never published; both replicas find it in the database.
+    """
+    backoff = Backoff(cap_s=2.0)
+    while given is None:
+        try:
+            async with db.transaction(pool) as tx:
+                given = await _stored_client_id(tx, name)
+        except db.UNAVAILABLE:
+            await backoff.wait()
+    return given
+
+
+async def _stored_client_id(tx: db.Connection, name: str) -> str:
+    client_id = await db.fetch_value(
+        tx,
+        "update leases set client_id = coalesce(client_id, %s) where name = %s returning client_id",
+        f"{name}-{secrets.token_hex(8)}",
+        name,
+    )
+    return str(client_id)
+
+
+async def mark_started(tx: db.Connection, name: str) -> bool:
+    """Note that the gateway has a session; whether it had one before."""
+    had_session = await db.fetch_value(
+        tx,
+        """
+        update leases l set session_began_at = fn_now()
+        from (select session_began_at from leases where name = %s) as before
+        where l.name = %s returning before.session_began_at is not null
+        """,
+        name,
+        name,
+    )
+    return bool(had_session)
+
+
+class SessionWatch:
+    """Notices when the broker had no session for us though there must be one.
+
+    `on_lost` is called in the transaction that notes it.
+    """
+
+    def __init__(
+        self,
+        pool: db.Pool,
+        broker: mqtt.Client,
+        *,
+        name: str,
+        on_lost: Callable[[db.Connection], Awaitable[None]],
+    ) -> None:
+        self._pool, self._broker, self._name, self._on_lost = pool, broker, name, on_lost
+        self._seen: int | None = None
+
+    async def look(self) -> dict[str, object]:
+        if self._broker.problem() is not None or self._broker.new_sessions == self._seen:
+            return {}
+        new = self._broker.new_sessions
+        async with db.transaction(self._pool) as tx:
+            had_one = await mark_started(tx, self._name)
+            # The very first session of all is new and lost nothing.
+            lost = new - (self._seen or 0) - (0 if had_one else 1)
+            if lost > 0:
+                await self._on_lost(tx)
+        self._seen = new
+        return {"lost": lost} if lost > 0 else {}

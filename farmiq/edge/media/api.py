@@ -26,6 +26,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.allowance import Allowance
 from farmiq.plumbing.http import HttpError
+from farmiq.plumbing.images import gallery
 from farmiq.plumbing.images.gallery import Gallery
 from farmiq.plumbing.storage import objects
 
@@ -107,7 +108,7 @@ class Api(api.Routes):
         checker: ImageChecker | None,
     ) -> None:
         self._settings, self.pool, self._bucket, self._checker = settings, pool, bucket, checker
-        self._gallery = Gallery(bucket) if bucket else None
+        self._gallery = Gallery(bucket, site="edge")
         self._uploads = upload.Uploads(settings, pool, bucket) if bucket else None
         self._allowance = Allowance(settings.media_presigns_per_minute)
 
@@ -203,7 +204,7 @@ class Api(api.Routes):
     @route("PUT", upload.ROUTE, route_class_override=http.RawRoute, include_in_schema=False)
     async def upload(self, request: Request) -> Response:
         if self._uploads is None:
-            raise _no_store()
+            raise gallery.no_store("edge")
         return await self._uploads.put(request)
 
     async def _address(
@@ -275,13 +276,15 @@ class Api(api.Routes):
     async def image(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
         """The picture as it was taken, without EXIF and other metadata."""
         row = await self._stored(caller, media_id)
-        return await self._show().whole(request, row["object_key"], row["sha256"], row["mime_type"])
+        return await self._gallery.whole(
+            request, row["object_key"], row["sha256"], row["mime_type"]
+        )
 
     @route("GET", f"{ROOT}/{{media_id}}/thumbnail", **Gallery.document())
     async def thumbnail(self, request: Request, caller: access.Viewer, media_id: UUID) -> Response:
         """A small picture of it, at most 320 pixels wide and high."""
         row = await self._stored(caller, media_id)
-        return await self._show().small(request, row["object_key"], row["sha256"])
+        return await self._gallery.small(request, row["object_key"], row["sha256"])
 
     async def _stored(self, caller: access.Caller, media_id: UUID) -> Mapping[str, Any]:
         row = await self._row(caller, media_id)
@@ -297,14 +300,9 @@ class Api(api.Routes):
             raise HttpError(404, "there is no such image")
         return row
 
-    def _show(self) -> Gallery:
-        if self._gallery is None:
-            raise _no_store()
-        return self._gallery
-
     def _store(self) -> tuple[objects.Bucket, ImageChecker]:
         if self._bucket is None or self._checker is None:
-            raise _no_store()
+            raise gallery.no_store("edge")
         return self._bucket, self._checker
 
 
@@ -322,8 +320,8 @@ def _read(raw: bytes, *, max_bytes: int) -> UploadRequest:
     except rules.TooLargeError as large:
         raise HttpError(413, str(large)) from None
     except InvalidError as invalid:
-        details = [_detail(reason) for reason in invalid.reasons]
-        raise HttpError(400, "the request is not valid", details=details) from None
+        details = [api.detail(reason) for reason in invalid.reasons]
+        raise HttpError(400, api.NOT_VALID, details=details) from None
 
 
 def _request_id(request: Request) -> UUID | None:
@@ -333,18 +331,8 @@ def _request_id(request: Request) -> UUID | None:
     try:
         return UUID(given)
     except ValueError:
-        details = [{"field": "x-request-id", "reason": "is not a UUID"}]
-        raise HttpError(400, "the request is not valid", details=details) from None
-
-
-def _detail(reason: str) -> dict[str, str]:
-    text, _, where = reason.partition(" - at `")
-    return {"field": where.removesuffix("`") or "$", "reason": text}
+        raise api.invalid(("x-request-id", "is not a UUID")) from None
 
 
 def _details(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"field": field, "reason": reason} for field, reason in pairs]
-
-
-def _no_store() -> HttpError:
-    return HttpError(503, "this edge has no object store (FARMIQ_EDGE_S3_URL)", retry_after_s=60)

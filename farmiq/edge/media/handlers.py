@@ -24,7 +24,7 @@ from farmiq.edge.arrival import Arrival
 from farmiq.edge.media import rules, store
 from farmiq.edge.media.rules import StoredObject
 from farmiq.edge.media.store import Image
-from farmiq.messages import ids, media
+from farmiq.messages import bus, ids, media
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.media import STORED, ImageType, MediaStored
 from farmiq.messages.topics import SessionTopic
@@ -90,10 +90,7 @@ async def _announce(tx: db.Connection, arrival: Arrival) -> None:
         event.session_id or None,
         event.trace_id,
         media.object_key(
-            tenant_id=place.tenant_id,
-            farm_id=place.farm_id,
-            barn_id=place.barn_id,
-            device_id=place.device_id,
+            place,
             media_id=image.media_id,
             captured_at=event.occurred_at,
             content_type=mime_type,
@@ -276,18 +273,15 @@ def stored_event(image: Image, content: StoredObject, *, bucket: str) -> BusEven
         captured_at=image.captured_at,
     )
     event_id = ids.derived(image.created_at, STORED, image.tenant_id, str(image.id))
-    return BusEvent(
+    return bus.own_event(
+        STORED,
+        image,
+        payload,
         event_id=event_id,
-        event_type=STORED,
-        tenant_id=image.tenant_id,
-        farm_id=image.farm_id,
-        barn_id=image.barn_id,
-        device_id=image.device_id,
-        session_id=image.session_id,
         # The edge's own clock: a station's may be years off (C-44).
         occurred_at=image.announced_at or image.created_at,
-        trace_id=image.trace_id or f"edge-{event_id}",
-        payload=msgspec.Raw(msgspec.json.encode(payload)),
+        trace_id=image.trace_id,
+        session_id=image.session_id,
     )
 
 

@@ -43,10 +43,7 @@ class UploadRequest:
 
     def object_key(self, media_id: UUID) -> str:
         return media.object_key(
-            tenant_id=self.tenant_id,
-            farm_id=self.farm_id,
-            barn_id=self.barn_id,
-            device_id=self.device_id,
+            self,
             media_id=media_id,
             captured_at=self.captured_at,
             content_type=self.content_type,

@@ -64,7 +64,7 @@ async def _settle(pool: db.Pool, tenant_id: str, response: CloudResponse) -> str
     except msgspec.ValidationError as error:
         log.get("context").warning("sync.context_unusable", tenant_id=tenant_id, error=str(error))
         return "unusable"
-    own = next((each for each in received.tenants if each.tenant_id == tenant_id), None)
+    own = next((tenant for tenant in received.tenants if tenant.tenant_id == tenant_id), None)
     if own is None or response.etag is None:
         return "unusable"
     async with db.transaction(pool) as tx:

@@ -352,15 +352,16 @@ class Forwarder:
                 tx, tenant.tenant_id, level=tenant.level, limit=rules.BACKLOG_ROWS + 1
             )
             level = rules.next_level(tenant.level, waiting_at_level=waiting)
-            if level != tenant.level:
-                await store.set_level(tx, tenant.tenant_id, before=tenant.level, level=level)
-            if level == 1:
+            rises = level != tenant.level and await store.set_level(
+                tx, tenant.tenant_id, before=tenant.level, level=level
+            )
+            if level:
                 # When it begins: the pause, and as much again for the request that ended it.
                 # Afterwards: what was being written at that very moment.
-                begins = tenant.level == 0
+                begins = rises and tenant.level == 0
                 before_s = 2 * self._settings.sync_breaker_s if begins else rules.MOMENT_S
                 await store.raise_recent(
-                    tx, tenant.tenant_id, level=1, before_s=before_s, limit=rules.RECENT_ROWS
+                    tx, tenant.tenant_id, level=level, before_s=before_s, limit=rules.RECENT_ROWS
                 )
 
     @contextlib.asynccontextmanager

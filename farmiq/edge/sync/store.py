@@ -340,14 +340,12 @@ async def waiting_at(tx: db.Connection, tenant_id: str, *, level: int, limit: in
     return int(await db.fetch_value(tx, WAITING_AT, tenant_id, level, limit))
 
 
-async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> None:
-    """Give new events this priority (C-92), unless it was changed in between."""
+async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: int) -> bool:
+    """Give new events this priority (C-92); False if it was changed in between."""
     if level == 0:
-        await tx.execute(
-            "delete from sync_drain where tenant_id = %s and level = %s", (tenant_id, before)
-        )
-        return
-    await tx.execute(
+        statement = "delete from sync_drain where tenant_id = %s and level = %s"
+        return bool((await tx.execute(statement, (tenant_id, before))).rowcount)
+    cursor = await tx.execute(
         """
         insert into sync_drain as d (tenant_id, level, since) values (%s, %s, fn_now())
         on conflict on constraint sync_drain_pkey do update set level = excluded.level
@@ -355,6 +353,7 @@ async def set_level(tx: db.Connection, tenant_id: str, *, before: int, level: in
         """,
         (tenant_id, level, before),
     )
+    return bool(cursor.rowcount)
 
 
 # Equal priority: by the claim's index, not by the one that holds everything that was delivered.

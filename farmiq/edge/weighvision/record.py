@@ -58,9 +58,9 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     of_sessions = [
         (arrival, arrival.where) for arrival in arrivals if isinstance(arrival.where, SessionTopic)
     ]
-    found = await _find_batches(tx, arrivals)
-    sessions = await _store(tx, of_sessions, found) if of_sessions else {}
-    return [_cloud_event(arrival, sessions, found) for arrival in arrivals]
+    batch_ids = await _find_batches(tx, arrivals)
+    sessions = await _store(tx, of_sessions, batch_ids) if of_sessions else {}
+    return [_cloud_event(arrival, sessions, batch_ids) for arrival in arrivals]
 
 
 async def _find_batches(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[UUID, str]:
@@ -77,10 +77,10 @@ async def _find_batches(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[
         for arrival in unnamed
         for place in [arrival.place]
     ]
-    found = await batches.at(tx, places)
+    batch_ids = await batches.at(tx, places)
     return {
         arrival.event.event_id: batch_id
-        for arrival, batch_id in zip(unnamed, found, strict=True)
+        for arrival, batch_id in zip(unnamed, batch_ids, strict=True)
         if batch_id is not None
     }
 
@@ -88,9 +88,9 @@ async def _find_batches(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[
 async def _store(
     tx: db.Connection,
     arrivals: Sequence[tuple[Arrival, SessionTopic]],
-    found: Mapping[UUID, str],
+    batch_ids: Mapping[UUID, str],
 ) -> dict[UUID, Session]:
-    """The sessions of these arrivals as they are with them; `found` as of _find_batches."""
+    """The sessions of these arrivals as they are with them; `batch_ids` as of _find_batches."""
     stubs = {
         topic.session_id: store.Stub(
             topic.session_id, arrival.place, topic.station_id, arrival.event.occurred_at
@@ -108,7 +108,7 @@ async def _store(
             store.SessionFact(
                 arrival.place.tenant_id,
                 topic.session_id,
-                fact(arrival, found.get(arrival.event.event_id)),
+                fact(arrival, batch_ids.get(arrival.event.event_id)),
                 arrival.clock_suspect,
             )
             for arrival, topic in arrivals
@@ -145,7 +145,7 @@ def _given(value: Any) -> Any:
 
 
 def _cloud_event(
-    arrival: Arrival, sessions: Mapping[UUID, Session], found: Mapping[UUID, str]
+    arrival: Arrival, sessions: Mapping[UUID, Session], batch_ids: Mapping[UUID, str]
 ) -> BusEvent:
     """Every key that the device sent, and what the edge adds (C-96, C-109)."""
     if not isinstance(arrival.where, SessionTopic):
@@ -156,7 +156,7 @@ def _cloud_event(
         case words.SESSION_CREATED:
             weight = _weight(payload.initial_weight_kg, session.initial_weight_kg)
             adds |= {"status": "created", "initial_weight_kg": weight[0], **weight[1]}
-            if batch_id := found.get(arrival.event.event_id):
+            if batch_id := batch_ids.get(arrival.event.event_id):
                 adds |= {"batch_id": batch_id, BATCH_DERIVED: True}
         case words.SESSION_FINALIZED:
             weight = _weight(payload.final_weight_kg, session.final_weight_kg)

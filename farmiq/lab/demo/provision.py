@@ -25,7 +25,7 @@ from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
 from farmiq.plumbing import migrations, tokens
 from farmiq.plumbing.bus import rabbit
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 TENANT_ID = "hillside"
 CLUSTER_ID = "edge-demo"

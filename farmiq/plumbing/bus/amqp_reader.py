@@ -94,7 +94,7 @@ def readable(data: bytes) -> bytes:
 
     Raises PAMQPException if it cannot be read at all.
     """
-    if data[:1] in _WITHOUT_TEXT or _is_plain(data):
+    if data[:1] in _WITHOUT_TEXT or is_plain(data):
         return data
     try:
         pamqp.frame.unmarshal(data)
@@ -111,7 +111,7 @@ def readable(data: bytes) -> bytes:
     return data
 
 
-def _is_plain(data: bytes) -> bool:
+def is_plain(data: bytes) -> bool:
     """Whether nothing is in it that could be unreadable: only ASCII, and no kind but texts.
 
     Most messages are so, and this takes a tenth of the time of decoding them.

@@ -58,7 +58,7 @@ class Sending(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class Unconfirmed:
     """Messages written together, until the broker has answered for each."""
 
     left: int
@@ -86,7 +86,7 @@ class Link:
         self._frame_bytes = 2**17
         self._heartbeat_s = float(HEARTBEAT_S)
         self._tag = 0
-        self._waiting: dict[int, Batch] = {}
+        self._waiting: dict[int, Unconfirmed] = {}
         self._select_waiters: deque[asyncio.Future[None]] = deque()
         self._ended: Exception | None = None
 
@@ -103,7 +103,7 @@ class Link:
         max_bytes = self._frame_bytes - _FRAME_COST
         written = b"".join(part for message in messages for part in frames(message, max_bytes))
         # Only now: the broker counts what is written, and a tag too many would shift all others.
-        batch = Batch(len(messages), time.monotonic())
+        batch = Unconfirmed(len(messages), time.monotonic())
         for _ in messages:
             self._tag += 1
             self._waiting[self._tag] = batch
@@ -166,7 +166,7 @@ class Link:
             case _:
                 pass  # heartbeats, and the content of what was returned
 
-    def _answered(self, tag: int, *, many: bool) -> Iterator[Batch]:
+    def _answered(self, tag: int, *, many: bool) -> Iterator[Unconfirmed]:
         if not many:
             if tag in self._waiting:
                 yield self._waiting.pop(tag)

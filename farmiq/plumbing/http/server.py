@@ -61,7 +61,7 @@ class HttpServer:
     metrics_token: str | None = field(default=None, repr=False)
     app: FastAPI = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _checks: dict[str, Check] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
     _notes: dict[str, Check] = field(default_factory=dict)
     _runs: CheckRuns = field(default_factory=CheckRuns)
     service: str | None = field(default=None, init=False)
@@ -114,9 +114,9 @@ class HttpServer:
     def part(self, name: str) -> "HttpServer":
         """The same server for one service, which is not ready before it has registered its checks.
 
-        Otherwise who asks in the first moment is told "ready", sends, and nobody listens yet.
+        Otherwise a client would see "ready" in the first moment and send before anything listens.
         """
-        self._checks[name] = lambda: "is starting"
+        self.checks[name] = lambda: "is starting"
         own = copy.copy(self)
         own.service, own.names = name, set()
         own.app = copy.copy(self.app)
@@ -127,27 +127,27 @@ class HttpServer:
     def failed(self, why: str) -> None:
         """The service has ended. Until it says anew what it stands on, its routes answer 503."""
         for name in self.names:
-            self._checks.pop(name, None)
+            self.checks.pop(name, None)
             self._notes.pop(name, None)
         self.names.clear()
         if self.service is not None:
-            self._checks[self.service] = lambda: why
+            self.checks[self.service] = lambda: why
         self.routes.suspend(f"{self.service} is being started again")
 
     def ready(self, name: str, check: Check) -> None:
         """`check` returns what is wrong in a sentence, or None."""
-        self._checks[name] = check
+        self.checks[name] = check
         self._own(name)
 
     @contextlib.contextmanager
     def readying(self, checks: Mapping[str, Check]) -> Iterator[None]:
         """Checks that count for as long as the block lasts."""
-        self._checks |= checks
+        self.checks |= checks
         try:
             yield
         finally:
             for name in checks:
-                self._checks.pop(name, None)
+                self.checks.pop(name, None)
 
     def note(self, name: str, check: Check) -> None:
         """`check` returns what a person may want to know, though nothing is wrong, or None."""
@@ -157,10 +157,10 @@ class HttpServer:
     def _own(self, name: str) -> None:
         self.names.add(name)
         if self.service is not None:
-            self._checks.pop(self.service, None)
+            self.checks.pop(self.service, None)
 
     async def problems(self) -> dict[str, str]:
-        return await self._runs.answers(self._checks)
+        return await self._runs.answers(self.checks)
 
     async def notes(self) -> dict[str, str]:
         return await self._runs.answers(self._notes)

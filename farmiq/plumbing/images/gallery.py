@@ -27,11 +27,20 @@ _HEADERS = {
 
 
 class Gallery:
-    """Small pictures are made when they are first asked for, and kept in the bucket."""
+    """Small pictures are made when they are first asked for, and kept in the bucket.
 
-    def __init__(self, bucket: objects.Bucket) -> None:
-        self._bucket = bucket
+    Without a bucket every picture is answered 503, which names the setting of the site.
+    """
+
+    def __init__(self, bucket: objects.Bucket | None, *, site: str) -> None:
+        self._given, self._site = bucket, site
         self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def _bucket(self) -> objects.Bucket:
+        if self._given is None:
+            raise no_store(self._site)
+        return self._given
 
     @staticmethod
     def document() -> dict[str, Any]:
@@ -51,7 +60,7 @@ class Gallery:
         }
 
     async def whole(self, request: Request, key: str, sha256: str, mime_type: str) -> Response:
-        """Raises HttpError 404 if the bytes are gone, 503 if the store is unreachable."""
+        """Raises HttpError 404 if the bytes are gone, 503 if the store is unreachable or absent."""
         tag = f'"{sha256}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})
@@ -102,6 +111,12 @@ def _thumbnail(data: bytes) -> bytes:
 
 def small_key(key: str) -> str:
     return f"{SMALL}{key}.jpg"
+
+
+def no_store(site: str) -> HttpError:
+    """503 for a site whose settings name no bucket."""
+    why = f"this {site} has no object store (FARMIQ_{site.upper()}_S3_URL)"
+    return HttpError(503, why, retry_after_s=60)
 
 
 def _unavailable(error: BaseException) -> HttpError:

@@ -10,9 +10,12 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from farmiq.plumbing import db
 from farmiq.plumbing.messaging.stream import Info, Position, Reader, Start
+
+Outcome = TypeVar("Outcome")
 
 # A log that is so full holds nothing that is stored.
 CROWDED_SHARE = 0.5
@@ -186,3 +189,30 @@ async def stored_seq(tx: db.Connection, stream: str) -> int:
         tx, "select min(seq) from broker_cursors where stream = %s", stream
     )
     return int(lowest or 0)
+
+
+async def commit_bisecting(
+    count: int,
+    commit: Callable[[slice], Awaitable[Outcome]],
+    isolate_poison: Callable[[int, Exception], Awaitable[Outcome]],
+) -> list[Outcome]:
+    """Commit messages in one transaction; if one breaks it, in halves until it is alone (C-81).
+
+    This holds for any exception: the broker would send a message that stops the service again.
+    `commit` gets the slice of the messages that it commits, `isolate_poison` the index of the one
+    that cannot be stored. Returns the outcome of each transaction. Raises CursorMovedError, and
+    what a database that is away raises.
+    """
+
+    async def attempt(begin: int, end: int) -> list[Outcome]:
+        try:
+            return [await commit(slice(begin, end))]
+        except Exception as error:
+            if db.is_outage(error) or isinstance(error, CursorMovedError) or begin == end:
+                raise
+            if end - begin == 1:
+                return [await isolate_poison(begin, error)]
+        middle = (begin + end) // 2
+        return await attempt(begin, middle) + await attempt(middle, end)
+
+    return await attempt(0, count)

@@ -63,10 +63,10 @@ class LeaderLease:
     def problem(self) -> str | None:
         """Return what is wrong; to stand by is not, as another instance works."""
         if self._fence is not None:
-            return None if self._working else "its turn has just come"
+            return None if self._working else "it has just become the leader"
         if self._other is not None:
             return None
-        return self._unavailable or "it is not known yet whose turn it is"
+        return self._unavailable or "it is not known yet which instance is the leader"
 
     def started(self) -> None:
         """From now on the work reports its own problems."""
@@ -109,7 +109,7 @@ class LeaderLease:
             try:
                 self._fence = await self._take()
             except db.UNAVAILABLE as error:
-                self._unavailable = f"whose turn it is cannot be asked: {db.first_line(error)}"
+                self._unavailable = f"the leader cannot be looked up: {db.first_line(error)}"
                 await backoff.wait()
                 continue
             if self._fence is not None:

@@ -81,7 +81,7 @@ def _failed(tasks: "list[asyncio.Task[None]]", expected: tuple[type[Exception], 
 
 async def _never_ending(name: str, service: Awaitable[None]) -> None:
     await service
-    raise RuntimeError(f"{name} ended by itself: a service runs until it is told to stop")
+    raise RuntimeError(f"{name} ended by itself: a service runs until it is stopped")
 
 
 async def restarting(
@@ -94,7 +94,7 @@ async def restarting(
 ) -> NoReturn:
     """Run a service for ever: after a failure it starts again, with growing pauses.
 
-    `failed` is told what to show until then. `fatal` returns what to raise if starting again
+    `failed` is called with what to show until then. `fatal` returns what to raise if starting again
     cannot help.
     """
     backoff = backoff or Backoff(base_s=1.0, cap_s=30.0)

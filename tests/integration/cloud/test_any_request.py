@@ -171,7 +171,7 @@ def free_names(owner: Owner, device: UUID) -> None:
         )
 
 
-MASTER_DATA = {
+MASTER_DATA: dict[str, dict[str, Any]] = {
     "farms": {"farm_id": "f-9", "name": "Farm", "timezone": "UTC"},
     "barns": {"farm_id": "f-8", "barn_id": "b-9", "name": "Barn"},
     "batches": {

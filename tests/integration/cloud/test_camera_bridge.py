@@ -66,7 +66,7 @@ class Cloud:
         self.tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
         async def ready() -> bool:
-            return "ingestion.bus" in server._checks and not await server.problems()
+            return "ingestion.bus" in server.checks and not await server.problems()
 
         await until(ready, within_s=90)
 

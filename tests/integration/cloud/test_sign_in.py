@@ -46,10 +46,10 @@ class Browser:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a hash cost little: how many there are is what these tests are about."""
     cheap = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(passwords, "_hasher", cheap)
-    passwords._dummy_hash.cache_clear()
+    monkeypatch.setattr(passwords, "hasher", cheap)
+    passwords.dummy_hash.cache_clear()
     yield
-    passwords._dummy_hash.cache_clear()
+    passwords.dummy_hash.cache_clear()
 
 
 @pytest.fixture

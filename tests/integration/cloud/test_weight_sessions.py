@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.weighvision import store
 from farmiq.edge.ingress import handlers
-from farmiq.farm.sessions import Fact, fold
+from farmiq.farm.sessions import OVERDUE_SQL, Fact, fold, overdue
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
@@ -117,6 +117,42 @@ async def test_the_session_in_the_cloud_is_what_the_rules_say_for_any_order_and_
     )  # fmt: skip
     assert tuple(found[8]) == meant.announced
     assert tuple(found[9]) == meant.missing
+
+
+@pytest.mark.req("SC-03")
+@settings(max_examples=60)
+@given(
+    told=st.lists(facts(), min_size=1, max_size=7),
+    quiet_s=st.sampled_from([0, 599, 600, 601, 900]),
+    earlier_s=st.sampled_from([0, 1, 500, 3600]),
+)
+async def test_overdue_session_is_the_same_by_the_rules_and_in_sql(
+    pool: db.Pool, told: list[Fact], quiet_s: float, earlier_s: float
+) -> None:
+    """The pages choose rows in SQL, the edge decides in Python."""
+    bare = [_bare(fact) for fact in told]
+    one = Told()
+    await landed(pool, [one.event(fact) for fact in bare])
+    waited_s = quiet_s + earlier_s
+    async with db.transaction(pool) as tx:
+        (found,) = await db.fetch_dicts(
+            tx,
+            f"""
+            select ({OVERDUE_SQL}) as overdue from (
+                select status, missing, image_count, media_ids,
+                  %(now)s - %(quiet_s)s * interval '1 s' as heard_at,
+                  %(now)s - %(waited_s)s * interval '1 s' as received_at
+                from weight_sessions where session_id = %(session_id)s) w,
+              (select %(now)s::timestamptz as now) c
+            """,  # noqa: S608
+            {
+                "now": START, "quiet_s": quiet_s, "waited_s": waited_s, "patience_s": 600,
+                "session_id": one.session_id,
+            },
+        )  # fmt: skip
+    session = fold(bare, stored=[fact.media_id for fact in bare if fact.media_id])
+    meant = overdue(session, waited_s=waited_s, quiet_s=quiet_s, patience_s=600)
+    assert found["overdue"] == bool(meant)
 
 
 @pytest.mark.req("SC-05", "RB-28")

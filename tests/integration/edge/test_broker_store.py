@@ -9,10 +9,10 @@ from farmiq.edge.broker import BOUNDS
 from farmiq.edge.devices import broker as kept
 from farmiq.lab import stack
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.broker import broker_store
-from farmiq.plumbing.broker.broker_load import Guard, Load
-from farmiq.plumbing.broker.broker_store import Store, Use
+from farmiq.plumbing.broker import store as broker_store
 from farmiq.plumbing.broker.flood import Flow
+from farmiq.plumbing.broker.load import Guard, Load
+from farmiq.plumbing.broker.store import Store, Use
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
 from tests.support.until import until

@@ -22,7 +22,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_callout
+from farmiq.plumbing.broker import callout as broker_callout
 from farmiq.plumbing.messaging import mqtt, nats
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
@@ -59,7 +59,7 @@ class Site:
         task = asyncio.create_task(devices.run(self.settings, server))
 
         async def is_ready() -> bool:
-            return "devices.callout" in server._checks and not await server.problems()
+            return "devices.callout" in server.checks and not await server.problems()
 
         try:
             await until(is_ready)

@@ -515,7 +515,7 @@ async def edge(
     server = http.HttpServer(title="test", version="0")
     tasks.create_task(service.run(settings, server))
     tasks.create_task(devices.run(settings, server))
-    await until(lambda: {"ingress.broker", "devices.users"} <= server._checks.keys())
+    await until(lambda: {"ingress.broker", "devices.users"} <= server.checks.keys())
     await until(lambda: _ready(server))
     return Edge(broker, edge_db, pool, server)
 

@@ -5,15 +5,16 @@ from pathlib import Path
 import psycopg
 
 from farmiq.edge.devices import broker as device_broker
+from farmiq.edge.ingress import source
 from farmiq.edge.ingress.service import NAME, report_lost_session
+from farmiq.edge.ingress.source import SessionWatch
 from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker.follow import Follower
-from farmiq.plumbing.messaging import gateway_session, mqtt
-from farmiq.plumbing.messaging.gateway_session import SessionWatch
+from farmiq.plumbing.messaging import mqtt
 from farmiq.plumbing.runtime import lease
 from tests.conftest import Database
 from tests.support.until import until
@@ -25,11 +26,11 @@ async def test_client_id_is_made_once_and_nobody_guesses_it(edge_db: Database) -
     async with db.pool(edge_db.url, name="test") as pool:
         async with db.transaction(pool) as tx:
             await lease.take(tx, NAME, "here:1", lasts_s=60)
-        made = await gateway_session.client_id(pool, name=NAME, given=None)
+        made = await source.client_id(pool, name=NAME, given=None)
         assert made.startswith(f"{NAME}-")
         assert len(made) > len(NAME) + 16
-        assert await gateway_session.client_id(pool, name=NAME, given=None) == made
-        assert await gateway_session.client_id(pool, name=NAME, given="mine") == "mine"
+        assert await source.client_id(pool, name=NAME, given=None) == made
+        assert await source.client_id(pool, name=NAME, given="mine") == "mine"
 
 
 async def test_session_that_somebody_ended_is_an_alert_and_so_is_who_took_its_place(

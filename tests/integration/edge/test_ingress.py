@@ -273,7 +273,7 @@ async def gateway(
     server = http.HttpServer(title="test", version="0")
     task = tasks.create_task(service.run(settings, server))
     started = Gateway(settings, broker, edge_db, server, task)
-    await until(lambda: "ingress.broker" in server._checks)
+    await until(lambda: "ingress.broker" in server.checks)
     await until(lambda: _ready(server))
     yield started
     task.cancel()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge import alerts, audit, daily, losses
-from farmiq.edge.disk import Usage
+from farmiq.edge.disk import Usage, read_usage
 from farmiq.edge.ingress import handlers, jobs, rules, store
 from farmiq.edge.ingress.jobs import DiskGuard, Shed
 from farmiq.edge.ingress.rules import Seen
@@ -126,7 +126,7 @@ def test_short_dedupe_ttl_is_logged_at_the_start(
 
     monkeypatch.setattr(log, "get", lambda _: Log())
     own = settings(edge_db, INGRESS_DEDUPE_TTL_HOURS=hours)
-    jobs._log_ttl(own.dedupe_ttl_hours)
+    jobs.log_ttl(own.dedupe_ttl_hours)
     assert said == ([level] if level else [])
 
 
@@ -406,7 +406,7 @@ async def test_disk_that_cannot_be_measured_raises_an_alert_and_others_are_measu
     disk = Disk(99)
 
     def read(path: str) -> Usage:
-        return disk.read(path) if path == "/" else jobs.read_usage(path)
+        return disk.read(path) if path == "/" else read_usage(path)
 
     def guard(paths: str) -> DiskGuard:
         own = settings(edge_db, EDGE_DISK_PATHS=paths)

@@ -338,7 +338,7 @@ async def test_acknowledgements_keep_the_order_although_a_later_part_is_committe
 ) -> None:
     broker = Listener()
     intake = intake_of(broker)
-    for lane in intake.lanes:
+    for lane in intake.queues:
         tasks.create_task(intake.write(lane))
     quick = device_of(1)
     await intake.take([delivery(1, held.slow), delivery(2, quick)])
@@ -356,7 +356,7 @@ async def test_what_is_taken_is_bounded_while_a_writer_stands_still(
     held: Held, tasks: asyncio.TaskGroup
 ) -> None:
     intake = intake_of(Listener())
-    for lane in intake.lanes:
+    for lane in intake.queues:
         tasks.create_task(intake.write(lane))
     taken = 0
 

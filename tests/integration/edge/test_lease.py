@@ -169,7 +169,7 @@ async def test_a_turn_that_came_is_a_problem_until_its_work_has_begun(
 
     tasks.create_task(leader.run_as_leader(work))
     await until(leader.is_active)
-    assert leader.problem() == "its turn has just come"
+    assert leader.problem() == "it has just become the leader"
     begin.set()
     await until(lambda: leader.problem() is None)
 

@@ -69,7 +69,7 @@ async def gateway(settings: EdgeSettings) -> AsyncIterator[http.HttpServer]:
         return not await server.problems()
 
     try:
-        await until(lambda: "ingress.broker" in server._checks)
+        await until(lambda: "ingress.broker" in server.checks)
         await until(ready)
         yield server
     finally:

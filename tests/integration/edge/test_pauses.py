@@ -31,7 +31,7 @@ PAUSED = "select until_at > fn_now(), in_a_row from device_pauses where device_i
 
 
 async def is_ready(server: http.HttpServer) -> bool:
-    started = {"ingress.broker", "devices.users"} & server._checks.keys()
+    started = {"ingress.broker", "devices.users"} & server.checks.keys()
     return bool(started) and not await server.problems()
 
 

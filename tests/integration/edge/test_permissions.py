@@ -22,8 +22,8 @@ from farmiq.lab import stack
 from farmiq.messages import topics
 from farmiq.messages.topics import SessionTopic
 from farmiq.plumbing import db, ids
-from farmiq.plumbing.broker import broker_log
-from farmiq.plumbing.broker import broker_users as broker_files
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker import users as broker_files
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database

@@ -17,8 +17,9 @@ from farmiq.lab.stack import engines, files
 from farmiq.lab.stack.engine import NotReadyError, await_answer
 from farmiq.plumbing import ids
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_log, broker_store
-from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker import store as broker_store
+from farmiq.plumbing.broker.store import Store
 from farmiq.plumbing.messaging import mqtt
 from tests.support import brokers
 from tests.support.until import until

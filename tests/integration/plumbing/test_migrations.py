@@ -10,7 +10,7 @@ import pytest
 
 from farmiq.plumbing import migrations
 from farmiq.plumbing.migrations import MigrationError
-from farmiq.process import SQL
+from farmiq.services import SQL
 from tests.conftest import Database
 
 Make = Callable[[str], Database]

@@ -280,7 +280,7 @@ async def test_missing_buffer_file_is_damage_and_its_pictures_stay(
     elif left == "its journal alone":
         (tmp_path / f"{FILE}-wal").write_bytes(journal)
     book = await station.recorder(tmp_path)
-    await BufferJobs(book.buffer, book.writer, book, lambda: None)._delete_unknown_files()
+    await BufferJobs(book.buffer, book.writer, book, lambda: None).delete_unknown_files()
     assert len([*book.buffer.pictures.ids()]) == 2
     settings = station.settings(tmp_path, mqtt_url="mqtt://127.0.0.1", edge_url="http://127.0.0.1")
     said = Heartbeat(settings, book.buffer, book, SendGate(20)).describe()["alarms"][
@@ -461,8 +461,8 @@ async def test_session_that_ends_on_a_full_disk_is_closed_when_there_is_room(
     await until_full(book, size=400)
     # As the disk refuses a row: the journal has no room left either.
     await book.buffer.do(lambda tx: tx.execute("pragma max_page_count = 1").fetchall())
-    await there._act(Weigh(51.0))
-    await there._act(Finish(51.0))
+    await there.act(Weigh(51.0))
+    await there.act(Finish(51.0))
     assert await book.pending.flush() == 0
     left = clock.now()
     clock.move(600)
@@ -519,6 +519,6 @@ async def test_files_without_a_row_are_deleted_unless_a_salvage_lost_rows(
         salvage.salvage(tmp_path / FILE, buffers.connect, reason="for the test")
     book = await station.recorder(tmp_path)
     upkeep = BufferJobs(book.buffer, book.writer, book, lambda: None)
-    await upkeep._delete_unknown_files()
+    await upkeep.delete_unknown_files()
     assert len([*book.buffer.pictures.ids()]) == (2 if salvaged else 1)
     await book.buffer.close()

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge import disk
-from farmiq.edge.disk import Levels, State, Usage
+from farmiq.edge.disk import State, Thresholds, Usage
 
-LEVELS = Levels(85, 92)
+THRESHOLDS = Thresholds(85, 92)
 
 
 def used(percent: float) -> Usage:
@@ -19,16 +19,16 @@ def used(percent: float) -> Usage:
     [(0, "fine"), (84.9, "fine"), (85, "warn"), (91.9, "warn"), (92, "shed"), (100, "shed")],
 )
 def test_the_levels_are_reached_where_they_say(percent: float, state: str) -> None:
-    assert disk.assess({"/": used(percent)}, LEVELS).state == state
+    assert disk.assess({"/": used(percent)}, THRESHOLDS).state == state
 
 
 def test_the_fullest_disk_counts() -> None:
-    found = disk.assess({"/a": used(10), "/b": used(90), "/c": used(50)}, LEVELS)
+    found = disk.assess({"/a": used(10), "/b": used(90), "/c": used(50)}, THRESHOLDS)
     assert (found.path, found.state, round(found.percent)) == ("/b", "warn", 90)
 
 
 def test_a_disk_of_no_size_counts_as_full() -> None:
-    assert disk.assess({"/": Usage(0, 0)}, LEVELS).state == "shed"
+    assert disk.assess({"/": Usage(0, 0)}, THRESHOLDS).state == "shed"
 
 
 @given(

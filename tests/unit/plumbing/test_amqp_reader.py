@@ -110,5 +110,5 @@ def test_frame_that_is_passed_unread_is_one_that_the_library_reads(
     table = Properties(headers={**headers}, delivery_mode=2).marshal()[2:]
     content = struct.pack(">HHQH", 60, 0, 7, flags) + table + rest
     for data in (framed(content), framed(b"\0\x3c\0\x3c\x01c" + bytes(9) + rest, kind=1)):
-        if amqp_reader._is_plain(data):
+        if amqp_reader.is_plain(data):
             pamqp.frame.unmarshal(data)

@@ -3,7 +3,7 @@
 import pytest
 
 from farmiq.cloud.camera.gateway import logins
-from farmiq.plumbing.broker.broker_callout import (
+from farmiq.plumbing.broker.callout import (
     MAX_ENDINGS,
     MAX_SESSIONS,
     Sessions,

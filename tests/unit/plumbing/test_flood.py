@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from farmiq.plumbing.broker import flood
-from farmiq.plumbing.broker.broker_load import Connection, since
 from farmiq.plumbing.broker.flood import Flow, Pause
+from farmiq.plumbing.broker.load import Connection, since
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from farmiq.plumbing import migrations
 from farmiq.plumbing.migrations import Migration, MigrationError
-from farmiq.process import SQL
+from farmiq.services import SQL
 
 FILES = [
     Migration("0001_pre_a", "select 1"),

@@ -34,7 +34,7 @@ from farmiq.cloud.camera.accounts.kinds import (
 from farmiq.cloud.camera.accounts.store import Row
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
-from farmiq.plumbing import db, http
+from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.images.gallery import Gallery
@@ -98,12 +98,11 @@ def _route(
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
-    gallery: Gallery | None = None
+    gallery: Gallery
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins, NOT_UNIQUE)
+        self.people = People(self.sign_ins, NOT_UNIQUE)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)
@@ -347,8 +346,7 @@ class Api(api.Routes):
         """
         async with self.people.caller(*visit) as caller:
             image = await camera_images.stored(caller.connection, image_id)
-        gallery = camera_images.require(self.gallery)
-        return await gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
+        return await self.gallery.whole(visit.request, image.key, image.tag, pictures.JPEG)
 
     @_route("POST", "images/{image_id}/resend", models.CameraImage)
     async def resend(self, visit: AVisit, image_id: PathId, body: Empty) -> Any:

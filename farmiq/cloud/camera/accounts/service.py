@@ -20,6 +20,6 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, min_size=0, timeout_s=3.0) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, sign_ins, camera_images.gallery(settings)).add_to(server.app)
+        Api(sign_ins, camera_images.gallery(settings)).add_to(server.app)
         server.ready("camera.accounts", lambda: db.problem(pool))
         await server.stopping.wait()

@@ -13,12 +13,14 @@ from farmiq.cloud.camera.gateway import commands, dialects, logins
 from farmiq.cloud.camera.gateway.answers import LogPosition
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, log
-from farmiq.plumbing.broker import broker_log, broker_store, flood
-from farmiq.plumbing.broker.broker_callout import Callout
-from farmiq.plumbing.broker.broker_load import Guard, Load
-from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker import flood
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker import store as broker_store
+from farmiq.plumbing.broker.callout import Callout
 from farmiq.plumbing.broker.flood import Flow, Pause
 from farmiq.plumbing.broker.follow import Follower
+from farmiq.plumbing.broker.load import Guard, Load
+from farmiq.plumbing.broker.store import Store
 from farmiq.plumbing.messaging import nats, stream
 from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
 from farmiq.plumbing.runtime.schedule import Job

@@ -13,10 +13,11 @@ from farmiq.cloud.camera.gateway import dialects, wire
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db
-from farmiq.plumbing.broker import broker_callout, nats_jwt
-from farmiq.plumbing.broker.broker_callout import Callout
-from farmiq.plumbing.broker.broker_store import Bounds, LogStream
-from farmiq.plumbing.broker.broker_users import Users
+from farmiq.plumbing.broker import callout as broker_callout
+from farmiq.plumbing.broker import nats_jwt
+from farmiq.plumbing.broker.callout import Callout
+from farmiq.plumbing.broker.store import Bounds, LogStream
+from farmiq.plumbing.broker.users import Users
 from farmiq.plumbing.messaging import mqtt
 
 # The broker's log may report a pause so late.

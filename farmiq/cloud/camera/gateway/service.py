@@ -31,8 +31,8 @@ from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
-from farmiq.plumbing.broker.broker_load import Load
-from farmiq.plumbing.broker.broker_store import Store
+from farmiq.plumbing.broker.load import Load
+from farmiq.plumbing.broker.store import Store
 from farmiq.plumbing.messaging import mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import CursorMovedError, Cursors, Lane
 from farmiq.plumbing.messaging.stream import Message, Reader

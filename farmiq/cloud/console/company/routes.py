@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from farmiq.cloud.console import forms, look, pages
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import session, sign_in, store
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.plumbing import http
 
@@ -91,9 +91,9 @@ class CompanyPages:
         except session.NotYourCompanyError:
             raise http.HttpError(403, "you may look at your own company only") from None
         except session.NoSuchCompanyError:
-            raise pages.no_such_company() from None
+            raise sign_in.no_such_company() from None
         except session.SignedOutError:
-            raise pages.not_signed_in() from None
+            raise sign_in.not_signed_in() from None
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
     def _form(
@@ -102,7 +102,7 @@ class CompanyPages:
         """The form with the values entered before; with an error, its text and status."""
         if error and not look.is_browser(request):
             raise error
-        token = request.cookies.get(FORM_COOKIE) or sign_in.new_token()
+        token = request.cookies.get(FORM_COOKIE) or store.new_token()
         answer = look.page(
             "sign_in.html",
             status=error.status if error else 200,

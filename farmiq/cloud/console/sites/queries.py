@@ -50,12 +50,6 @@ left join device_assignments a on a.device_id = d.device_id and a.ended_at is nu
 """
 
 
-async def now(connection: db.Connection) -> datetime:
-    """The database's clock, which also decides about days."""
-    at: datetime = await db.fetch_value(connection, "select fn_now()")
-    return at
-
-
 async def role(connection: db.Connection, user_id: UUID) -> str | None:
     """The person's role in the company that is looked at."""
     name: str | None = await db.fetch_value(

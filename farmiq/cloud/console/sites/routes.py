@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlencode
 from uuid import UUID
@@ -45,7 +45,7 @@ class SiteDayFilter(api.Filter):
 @dataclass(frozen=True)
 class SitePages:
     pages: pages.Pages
-    gallery: Gallery | None
+    gallery: Gallery
 
     def add_to(self, app: FastAPI) -> None:
         look.add_pages(
@@ -83,9 +83,7 @@ class SitePages:
     async def image(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
-            now = (await queries.now(connection)).astimezone(UTC)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             image = await queries.image(connection, image_id)
             if image is None:
                 raise _not_found("image")
@@ -94,12 +92,12 @@ class SitePages:
         return await self.pages.page("image.html", signed_in, view)
 
     async def file(self, request: Request) -> Response:
-        stored, gallery = await self._stored(request)
-        return await gallery.whole(request, stored.key, stored.tag, pictures.JPEG)
+        stored = await self._stored(request)
+        return await self.gallery.whole(request, stored.key, stored.tag, pictures.JPEG)
 
     async def thumbnail(self, request: Request) -> Response:
-        stored, gallery = await self._stored(request)
-        return await gallery.small(request, stored.key, stored.tag)
+        stored = await self._stored(request)
+        return await self.gallery.small(request, stored.key, stored.tag)
 
     async def resend(self, request: Request) -> Response:
         """A person requests an image again (DB2-20)."""
@@ -148,9 +146,7 @@ class SitePages:
         return _redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def _sites(self, request: Request, signed_in: SignIn) -> sites.View:
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
-            now = (await queries.now(connection)).astimezone(UTC)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             all_sites = await queries.sites(connection)
             days = await queries.last_days(connection)
             today = {site.site_id: site.today for site in all_sites}
@@ -169,9 +165,7 @@ class SitePages:
     async def _site(self, request: Request, signed_in: SignIn) -> site_day.View:
         query = _day_query(request)
         site_id = _id(request, "site_id", "site")
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
-            now = (await queries.now(connection)).astimezone(UTC)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             site = await queries.site(connection, site_id)
             if site is None:
                 raise _not_found("site")
@@ -205,9 +199,7 @@ class SitePages:
 
     async def _schedule(self, request: Request, signed_in: SignIn, *, entered: str) -> Response:
         problem, preview = "", None
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
-            now = (await queries.now(connection)).astimezone(UTC)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             site, camera = await self._camera(connection, request)
             changes = await queries.waiting_changes(connection, [camera.device_id])
             today = await queries.wake_times(
@@ -216,7 +208,7 @@ class SitePages:
             may = await self._may(connection, signed_in)
             if entered:
                 try:
-                    preview = await self._preview(connection, site, camera, entered)
+                    preview = await self._preview(connection, site, camera, entered, now=now)
                 except psycopg.errors.InvalidParameterValue as error:
                     problem = db.first_line(error)
         view = schedules.view(
@@ -236,13 +228,12 @@ class SitePages:
         )
 
     async def _preview(
-        self, connection: db.Connection, site: Site, camera: Camera, cron: str
+        self, connection: db.Connection, site: Site, camera: Camera, cron: str, *, now: datetime
     ) -> schedules.Preview:
         # A savepoint: an invalid schedule must not end the transaction.
         async with connection.transaction():
             answer = await queries.preview_change(connection, camera.device_id, cron)
             first = api.parse_day(answer["effective_date"])
-            now = await queries.now(connection)
             before, after = [
                 await queries.wake_times(connection, schedule, timezone=site.timezone, at=first)
                 for schedule in (camera.wake_schedule_cron, cron)
@@ -266,12 +257,11 @@ class SitePages:
             raise _not_found("camera")
         return site, camera
 
-    async def _stored(self, request: Request) -> tuple[camera_images.Stored, Gallery]:
+    async def _stored(self, request: Request) -> camera_images.Stored:
         signed_in = await self.pages.must_be_signed_in(request)
         image_id = _id(request, "image_id", "image")
         async with self.pages.as_person(request, signed_in) as connection:
-            stored = await camera_images.stored(connection, image_id)
-        return stored, camera_images.require(self.gallery)
+            return await camera_images.stored(connection, image_id)
 
     @asynccontextmanager
     async def _acting(self, request: Request, signed_in: SignIn) -> AsyncIterator[db.Connection]:

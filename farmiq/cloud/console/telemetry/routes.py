@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 
 from farmiq import api
+from farmiq.api import route
 from farmiq.cloud.console import look, pages
 from farmiq.cloud.console.telemetry import queries
 from farmiq.cloud.console.telemetry import view as readings
@@ -44,19 +45,15 @@ class LatestReadings(api.Model):
 
 
 @dataclass(frozen=True)
-class TelemetryPages:
+class TelemetryPages(api.Routes):
     pages: pages.Pages
 
     def add_to(self, app: FastAPI) -> None:
         look.add_pages(app, ("/", self.latest, "GET"), ("/readings", self.fragment, "GET"))
-        app.add_api_route(
-            "/api/v1/telemetry/latest",
-            look.with_error_pages(self.latest_json),
-            summary="The newest reading of every sensor",
-            response_model=LatestReadings,
-            response_description="The readings of the person's company.",
-            dependencies=[sign_in.SIGN_IN],
-        )
+        super().add_to(app)
+
+    def endpoint(self, handler: look.Endpoint) -> look.Endpoint:
+        return look.with_error_pages(handler)
 
     async def latest(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -66,7 +63,15 @@ class TelemetryPages:
         view = await self._view(request, await self.pages.must_be_signed_in(request))
         return await look.fragment(request, "readings.html", "readings", view)
 
+    @route(
+        "GET",
+        "/api/v1/telemetry/latest",
+        LatestReadings,
+        response_description="The readings of the person's company.",
+        dependencies=[sign_in.SIGN_IN],
+    )
     async def latest_json(self, request: Request, response: Response) -> Any:
+        """The newest reading of every sensor."""
         view = await self._view(request, await self.pages.must_be_signed_in(request))
         response.headers.update(api.NO_STORE)
         return readings.as_json(view)

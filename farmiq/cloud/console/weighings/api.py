@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, Id, PathId
+from farmiq.api import At, Id, PathId, route
 from farmiq.cloud.console import look, pages, words
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
@@ -111,38 +111,26 @@ class WeighingInFull(Weighing):
 
 
 @dataclass(frozen=True)
-class WeighingApi:
+class WeighingApi(api.Routes):
     pages: pages.Pages
     patience_s: float
 
-    def add_to(self, app: FastAPI) -> None:
-        app.add_api_route(
-            SESSIONS,
-            look.with_error_pages(self.sessions),
-            summary="Weigh sessions of the person's company, newest first",
-            operation_id="getWeighings",
-            response_model=Weighings,
-            response_description="A page.",
-            dependencies=[sign_in.SIGN_IN],
-            responses={
-                200: api.CSV,
-                **api.errors({404: "NOT_FOUND: there is no such company, or not for you."}),
-            },
-        )
-        app.add_api_route(
-            SESSION,
-            look.with_error_pages(self.session),
-            summary="One weigh session with its events and images",
-            operation_id="getWeighing",
-            response_model=WeighingInFull,
-            response_description="The session.",
-            dependencies=[sign_in.SIGN_IN],
-            responses=api.errors({404: "NOT_FOUND: there is no such session."}),
-        )
+    def endpoint(self, handler: look.Endpoint) -> look.Endpoint:
+        return look.with_error_pages(handler)
 
+    @route(
+        "GET",
+        SESSIONS,
+        Weighings,
+        operation_id="getWeighings",
+        response_description="A page.",
+        dependencies=[sign_in.SIGN_IN],
+        responses={200: api.CSV, 404: "NOT_FOUND: there is no such company, or not for you."},
+    )
     async def sessions(
         self, request: Request, response: Response, query: Annotated[WeighingFilter, Query()]
     ) -> Any:
+        """Weigh sessions of the person's company, newest first."""
         signed_in = await self.pages.must_be_signed_in(request)
         wanted = query.page()
         async with self.pages.as_person(request, signed_in) as connection:
@@ -164,6 +152,15 @@ class WeighingApi:
         response.headers.update(api.NO_STORE)
         return {"sessions": rows, "next_cursor": following}
 
+    @route(
+        "GET",
+        SESSION,
+        WeighingInFull,
+        operation_id="getWeighing",
+        response_description="The session.",
+        dependencies=[sign_in.SIGN_IN],
+        responses={404: "NOT_FOUND: there is no such session."},
+    )
     async def session(
         self,
         request: Request,
@@ -171,6 +168,7 @@ class WeighingApi:
         session_id: PathId,
         _: Annotated[CompanyFilter, Query()],
     ) -> Any:
+        """One weigh session with its events and images."""
         signed_in = await self.pages.must_be_signed_in(request)
         async with self.pages.as_person(request, signed_in) as connection:
             weighing = await queries.find(connection, session_id, patience_s=self.patience_s)

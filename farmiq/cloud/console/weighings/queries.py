@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from farmiq.cloud.console.weighings.view import Event, Weighing
+from farmiq.farm import sessions
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
 
@@ -13,37 +14,31 @@ from farmiq.plumbing import db
 MAX_A_DAY = 20_000
 MAX_EVENTS = 1000
 
-# Incomplete: without an image for too long since its first event, or without another part since
-# its last (C-27). Times are the cloud's, not the device's.
-_STATE = """
-case when w.status <> 'cancelled' and (
-    w.heard_at < c.now - %(patience_s)s * interval '1 second' and (w.missing <> '{}'
-      or w.image_count is not null and w.image_count <> cardinality(w.media_ids))
-    or 'image' = any(w.missing) and w.received_at < c.now - %(patience_s)s * interval '1 second')
-  then 'INCOMPLETE' else w.status end
-"""
+_STATE = f"case when {sessions.OVERDUE_SQL} then 'INCOMPLETE' else w.status end"
 # The batch that its station or edge named, else the one that was in the barn on that local day.
 _BATCH = """
 case when w.batch_id is not null or w.clock_suspect then w.batch_id
   else fn_batch_at(w.tenant_id, w.farm_id, w.barn_id,
     fn_farm_date(w.tenant_id, w.farm_id, w.start_at)) end
 """
-_WEIGHING = f"""
-select w.session_id, w.farm_id, w.barn_id, w.device_id, {_BATCH} as batch_id,
-  {_STATE} as state, w.status, w.start_at, w.end_at, w.initial_weight_kg, w.final_weight_kg,
-  w.image_count, w.media_ids, w.missing, w.cancel_reason, w.received_at, w.station_id,
-  w.clock_suspect
-from weight_sessions w, (select fn_now() as now) c
-"""  # noqa: S608 - it stands above
+_COLUMNS = f"""
+  w.session_id, w.farm_id, w.barn_id, w.device_id, {_STATE} as state, w.status, w.start_at,
+  w.end_at, w.initial_weight_kg, w.final_weight_kg, w.image_count, w.media_ids, w.missing,
+  w.cancel_reason, w.received_at, w.station_id, w.clock_suspect
+"""
+_FROM = "from weight_sessions w, (select fn_now() as now) c"
+_WEIGHING = f"select {_COLUMNS}, {_BATCH} as batch_id {_FROM} "
+# A day's page does not show batches, and finding them for thousands of rows takes long.
+_OF_A_DAY = f"select {_COLUMNS}, w.batch_id {_FROM} "
 
 
 async def day(
     connection: db.Connection, *, begin: datetime, end: datetime, patience_s: float
 ) -> list[Weighing]:
-    """The weighings of a day, newest first."""
+    """The weighings of a day, newest first; with the batch only if their station named it."""
     rows = await db.fetch_dicts(
         connection,
-        _WEIGHING + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
+        _OF_A_DAY + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
         "order by w.start_at desc, w.session_id desc limit %(limit)s",
         {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
     )

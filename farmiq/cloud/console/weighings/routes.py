@@ -3,7 +3,6 @@
 import asyncio
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -73,9 +72,7 @@ class WeighingPages:
 
     async def _day(self, request: Request, signed_in: SignIn) -> View:
         query = api.parse(DayFilter, request).query()
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
-            now = await _now(connection)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
             weighings_of_day = await queries.day(
@@ -97,15 +94,13 @@ class WeighingPages:
 
     async def _detail(self, request: Request, signed_in: SignIn) -> Detail:
         session_id = _session_id(request)
-        async with self.pages.as_person(request, signed_in) as connection:
-            company = await self.pages.company(connection, signed_in)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
             weighing = await self._find(connection, session_id)
             events = await queries.events(connection, session_id)
             here = await queries.here(connection, weighing.media_ids)
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
             before, after = await queries.beside(connection, weighing, begin=begin, end=end)
-            now = await _now(connection)
         return weighings.detail(
             company,
             weighing,
@@ -122,12 +117,6 @@ class WeighingPages:
         if weighing is None:
             raise HttpError(404, "there is no such weighing")
         return weighing
-
-
-async def _now(connection: db.Connection) -> datetime:
-    """The database's clock, which also decides about states."""
-    now: datetime = await db.fetch_value(connection, "select fn_now()")
-    return now.astimezone(UTC)
 
 
 def _session_id(request: Request) -> UUID:

@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
+from farmiq.farm import buckets
 from farmiq.messages import weighvision
 from farmiq.messages.kinds import MAX_WEIGHT_KG
 
@@ -288,9 +289,7 @@ class Detail:
 
 def bounds(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
     """When a day of the zone begins and ends; it may have 23 or 25 hours."""
-    begin = datetime.combine(day, time(), tzinfo=zone)
-    end = datetime.combine(day + timedelta(days=1), time(), tzinfo=zone)
-    return begin.astimezone(UTC), end.astimezone(UTC)
+    return buckets.midnight(day, zone.key), buckets.midnight(day + timedelta(days=1), zone.key)
 
 
 def view(

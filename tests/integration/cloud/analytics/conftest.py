@@ -21,20 +21,6 @@ from tests.integration.cloud.conftest import CloudSite
 
 PLACED_ON = date(2026, 3, 1)
 
-# The rollups' table, for as long as nothing else makes it.
-TELEMETRY_AGG = """
-create table if not exists telemetry_agg (
-  id uuid not null, tenant_id text not null, farm_id text not null, barn_id text not null,
-  device_id text not null, "window" text not null, bucket_start_at timestamptz not null,
-  bucket_end_at timestamptz not null, metric_type text not null, unit text not null,
-  avg_value double precision not null, min_value double precision not null,
-  max_value double precision not null, sum_value numeric not null, count bigint not null,
-  constraint telemetry_agg_pkey
-    primary key (tenant_id, device_id, metric_type, "window", bucket_start_at));
-create index if not exists telemetry_agg_barn_idx
-  on telemetry_agg (tenant_id, farm_id, barn_id, bucket_start_at) where "window" = '1h';
-grant select, insert, update, delete on telemetry_agg to farmiq_service
-"""
 _store_feed = sink.insert_into("feed_events")
 _store_barn = sink.insert_into("barn_events")
 
@@ -235,8 +221,6 @@ def shuffled(events: Sequence[BusEvent], seed: int, *, most: int = 3) -> list[Bu
 
 @pytest.fixture
 async def analytics(cloud: CloudSite) -> AsyncIterator[Analytics]:
-    with psycopg.connect(cloud.database.admin_url) as owner:
-        owner.execute(TELEMETRY_AGG.encode())
     url = cloud.settings.amqp_url.get_secret_value()
     async with (
         db.pool(cloud.database.url, name="test") as pool,

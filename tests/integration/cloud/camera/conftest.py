@@ -94,5 +94,5 @@ async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator
         ) as client,
     ):
         bucket = objects.Bucket(engines["FARMIQ_CLOUD_S3_URL"])
-        Api(pool, SignIns(pool, lasts=HOUR), Gallery(bucket)).add_to(server.app)
+        Api(SignIns(pool, lasts=HOUR), Gallery(bucket, site="cloud")).add_to(server.app)
         yield Accounts(cloud_db, client, one, two, tokens, bucket)

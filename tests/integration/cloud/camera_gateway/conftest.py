@@ -60,7 +60,7 @@ class Site:
 
         async def ready() -> bool:
             # Until it has a broker or stands by, it has not begun.
-            started = "camera.broker" in server._checks or await server.notes()
+            started = "camera.broker" in server.checks or await server.notes()
             return bool(started and not await server.problems()) or running.done()
 
         await until(ready)

@@ -10,7 +10,7 @@ import pytest
 from farmiq.cloud.camera import command_queue, registration
 from farmiq.cloud.camera.gateway import jobs
 from farmiq.plumbing import db
-from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.messaging import mqtt
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture

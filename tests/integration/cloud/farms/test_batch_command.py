@@ -48,10 +48,9 @@ def test_batch_is_added_listed_shown_and_closed(cloud_db: Database) -> None:
     assert "2026-06-05" in shown
     assert run("add", "b", *PLACED[:-1], "2026-06-06").exit_code == 0
     # Without a day it is today at the farm.
-    (today,) = psycopg.connect(cloud_db.admin_url).execute(
-        "select (fn_now() at time zone 'Asia/Bangkok')::date::text"
-    ).fetchone() or ("",)
-    assert json.loads(run("close", "b", "--json").stdout)["closed_on"] == today
+    with psycopg.connect(cloud_db.admin_url) as owner:
+        today = owner.execute("select fn_local_date('Asia/Bangkok', fn_now())::text").fetchone()
+    assert (json.loads(run("close", "b", "--json").stdout)["closed_on"],) == today
 
 
 @pytest.mark.usefixtures("farm")

@@ -176,6 +176,31 @@ async def test_event_written_while_a_drain_begins_passes_the_backlog(
     assert len(set(weather.came)) == len(weather.came) == 3 * rules.BACKLOG_ROWS + 2
 
 
+async def test_event_written_while_a_drain_begins_passes_also_a_busy_last_minute(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    """The last minute alone is a backlog, so new events rise above it at once (D-410)."""
+    owe_many(edge_db, rules.BACKLOG_ROWS)
+    ago = (datetime.now(UTC) - BORN) / timedelta(minutes=1)
+    busy = rules.BACKLOG_ROWS + 2 * settings.sync_batch
+    await owe(pool, *[event(minutes=ago - 0.3) for _ in range(busy)])
+    weather = Weather()
+    weather.up = True
+    async with forwarder(settings, pool, weather) as it:
+        await it.forward_once()
+        await it.forward_once()
+        assert rows(edge_db, "select level from sync_drain") == [(2,)]
+        (late,) = await owe(pool, event(minutes=ago))
+        force(edge_db, "update sync_outbox set priority = 0 where id = %s", [late])
+        await it.forward_once()
+        seen = len(weather.came)
+        await it.forward_once()
+        assert weather.came[seen] == str(late)
+        while await it.forward_once():
+            pass
+    assert len(set(weather.came)) == len(weather.came) == rules.BACKLOG_ROWS + busy + 1
+
+
 async def test_an_outage_longer_than_a_lease_with_crashes_in_it_sets_nothing_aside(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:

@@ -420,7 +420,7 @@ async def test_what_a_plain_client_publishes_is_seen_through_the_api(
     running = [tasks.create_task(each.run(settings, server)) for each in (ingress, telemetry)]
 
     async def ready() -> bool:
-        return server._checks.keys() >= NEEDED and not await server.problems()
+        return server.checks.keys() >= NEEDED and not await server.problems()
 
     await until(ready)
     url = broker.environment["FARMIQ_DEVICES_MQTT_URL"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from farmiq.cloud.camera.gateway import jobs
-from farmiq.plumbing.broker import broker_log
+from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker.follow import Follower
 
 LINE = (

@@ -59,7 +59,7 @@ async def test_lanes_take_turns_and_known_browsers_go_first(slow: Slow) -> None:
 
 
 async def test_lane_that_is_full_is_refused_at_once(slow: Slow) -> None:
-    made = Checks(workers=1, max_waiting_per_lane=2)
+    made = Checks(workers=1, max_waiting_per_key=2)
     waiting = [ask(made, str(number), lane="flood") for number in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(TooBusyError):

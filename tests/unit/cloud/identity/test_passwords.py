@@ -6,7 +6,7 @@ from tests import conftest
 
 @pytest.fixture(autouse=True)
 def as_in_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "_hasher", conftest.DEAR)
+    monkeypatch.setattr(passwords, "hasher", conftest.DEAR)
 
 
 def test_a_hash_proves_its_password_only() -> None:

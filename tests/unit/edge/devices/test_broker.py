@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.plumbing.broker import broker_users as broker
 from farmiq.plumbing.broker import follow
+from farmiq.plumbing.broker import users as broker
 from farmiq.plumbing.broker.follow import Follower
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from farmiq.edge.devices import broker
 from farmiq.edge.devices.broker import MAX_SENDERS
-from farmiq.plumbing.broker import broker_log
-from farmiq.plumbing.broker.broker_log import FORM, LOGIN, PERMISSION, Refusal
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker.log import FORM, LOGIN, PERMISSION, Refusal
 
 HEAD = "[27362] 2026/11/15 12:51:03.252939 [ERR] "
 PUBLISH = HEAD + (

@@ -40,9 +40,8 @@ def test_an_image_lies_where_the_document_says(kind: media.ImageType, extension:
     # Half past one in the night in Berlin is the day before in UTC.
     at = datetime.fromisoformat("2026-03-01T00:30:00+01:00")
     key = media.object_key(
-        tenant_id="t-1", farm_id="f-1", barn_id="b-1", device_id="d-1", media_id=MEDIA_ID,
-        captured_at=at, content_type=kind,
-    )  # fmt: skip
+        Place("t-1", "f-1", "b-1", "d-1"), media_id=MEDIA_ID, captured_at=at, content_type=kind
+    )
     assert key == (
         f"tenants/t-1/farms/f-1/barns/b-1/devices/d-1/images/2026/02/28/{MEDIA_ID}.{extension}"
     )
@@ -51,9 +50,11 @@ def test_an_image_lies_where_the_document_says(kind: media.ImageType, extension:
 def test_the_longest_names_have_a_key_that_the_event_may_carry() -> None:
     long = "x" * 128
     key = media.object_key(
-        tenant_id=long, farm_id=long, barn_id=long, device_id=long, media_id=MEDIA_ID,
-        captured_at=AT, content_type="image/webp",
-    )  # fmt: skip
+        Place(long, long, long, long),
+        media_id=MEDIA_ID,
+        captured_at=AT,
+        content_type="image/webp",
+    )
     raw = json.dumps(
         {"media_id": str(MEDIA_ID), "path": key, "mime_type": "image/webp", "size_bytes": 1}
     )

@@ -28,8 +28,10 @@ from farmiq import nats_users
 from farmiq.nats_users import Account
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Backoff
-from farmiq.plumbing.broker import broker_load, broker_log, nats_jwt
-from farmiq.plumbing.broker.broker_log import LOGIN
+from farmiq.plumbing.broker import load as broker_load
+from farmiq.plumbing.broker import log as broker_log
+from farmiq.plumbing.broker import nats_jwt
+from farmiq.plumbing.broker.log import LOGIN
 from farmiq.plumbing.messaging import nats
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
@@ -356,7 +358,7 @@ class Callout:
         if account is None or refused is not None:
             kind, answer["error"] = refused or (LOGIN, _NO_LOGIN)
             reason = str(answer["error"])
-            self._note(kind, user[:200], request.client_info.host, reason)
+            self.note_rejection(kind, user[:200], request.client_info.host, reason)
         else:
             answer["jwt"] = self._key.sign(
                 {"sub": request.user_nkey, "aud": _ACCOUNT, "name": user, "iat": now,
@@ -373,7 +375,7 @@ class Callout:
         options, client_id = request.connect_opts, request.client_info.mqtt_id
         if request.client_info.type != "mqtt":
             return LOGIN, "it does not speak MQTT"
-        if account is None or not await self._fits(options.password, account):
+        if account is None or not await self.password_fits(options.password, account):
             return LOGIN, _NO_LOGIN
         if not self._is_own(client_id, options.user):
             text = f"the client id {client_id[:80]!r} is not its own: one that is begins with "
@@ -409,7 +411,7 @@ class Callout:
                 )
             return self._open[1]
 
-    def _note(self, kind: str, user: str, host: str, reason: str) -> None:
+    def note_rejection(self, kind: str, user: str, host: str, reason: str) -> None:
         """Count many invented logins as one, so that they do not hide the others."""
         matter = (kind, user, host)
         if (
@@ -421,7 +423,7 @@ class Callout:
         self._rejections[matter] += 1
         self._reasons[matter] = reason
 
-    async def _fits(self, password: str, account: Account) -> bool:
+    async def password_fits(self, password: str, account: Account) -> bool:
         """Passwords of one login are checked one by one; while many wait, no more are."""
         given = password.encode(errors="replace")
         right = (hashlib.sha256(given).digest(), account.secret_bcrypt)
