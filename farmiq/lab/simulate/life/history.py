@@ -200,8 +200,8 @@ class _Day:
                 counts=("water_l", sent * 60) if metric == "water.flow" else ("", 0.0),
             )  # fmt: skip
 
-    def _noise(self, hour: float, what: str, most: float) -> float:
-        return (self._chance(what, hour) * 2 - 1) * most
+    def _noise(self, hour: float, what: str, bound: float) -> float:
+        return (self._chance(what, hour) * 2 - 1) * bound
 
     def _silo_kg(self, at: datetime) -> float:
         delivered = self.plan.delivered_kg if at >= self._at(_DELIVERY_H) else 0.0
@@ -223,9 +223,9 @@ class _Day:
                 yield self._intake(hour, portion_kg)
         if self.flock.by_hand and self.plan.age_days == _WRONG_FEED_AGE:
             # A nought too many, seen soon.
-            wrong = self._intake(9, _BY_HAND_KG * 10, by_hand=True, counts=False)
-            yield wrong
-            yield self._intake(9.5, _BY_HAND_KG, by_hand=True, replaces=self._id(wrong))
+            mistake = self._intake(9, _BY_HAND_KG * 10, by_hand=True, counts=False)
+            yield mistake
+            yield self._intake(9.5, _BY_HAND_KG, by_hand=True, replaces=self._id(mistake))
 
     def _intake(
         self,
@@ -253,11 +253,11 @@ class _Day:
     def _records(self) -> Iterator[Act]:
         plan, flock = self.plan, self.flock
         if flock.by_hand and plan.age_days == _WRONG_DEATHS_AGE:
-            wrong = self._record(_DEATHS_H - 0.25, "mortality", plan.dead + 10)
-            yield wrong
+            mistake = self._record(_DEATHS_H - 0.25, "mortality", plan.dead + 10)
+            yield mistake
             yield self._record(
                 _DEATHS_H, "mortality", plan.dead, counts="dead",
-                replaces=wrong.payload["record_id"],
+                replaces=mistake.payload["record_id"],
             )  # fmt: skip
         else:
             yield self._record(_DEATHS_H, "mortality", plan.dead, counts="dead")
