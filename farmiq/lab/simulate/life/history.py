@@ -16,15 +16,15 @@ from farmiq.lab.simulate.life.flocks import Flock, Life, Plan, Standard
 from farmiq.messages import barn, feed, ids, telemetry, weighvision
 from farmiq.messages.bus import BusEvent
 
-WEIGHINGS = 32
+WEIGHINGS = 20
 # Two birds on the scale at once, which no scale of this kind can tell.
 PAIRS = 0.015
 # A day without power, for some hours, in one of so many.
 OUTAGES = 0.04
 _OUTAGE_H = range(9, 14)
 _HOUR = timedelta(hours=1)
-# Readings of what changes slowly, and of what no figure is made, come in each third hour.
-_SELDOM_H, _HOURLY = 3, 3
+# Readings of what changes slowly, and of what no figure is made, come in each sixth hour.
+_SELDOM_H, _HOURLY = 6, 3
 _FIRST_WEIGHING_H, _LAST_WEIGHING_H = 5.0, 19.0
 _FEEDINGS = ((5, 0.2), (8, 0.15), (11, 0.15), (14, 0.15), (17, 0.2), (20, 0.15))
 _DELIVERY_H, _DEATHS_H, _TREATMENT_H, _CULLS_H, _WATER_H, _COUNT_H = 4, 7, 8, 16, 21, 22
