@@ -108,6 +108,12 @@ SERVICES = (
         "/api/v1/feed/intakes",
     ),
     _service(
+        "edge-barn-records",
+        "farmiq.edge.barn.service",
+        reads="POST /api/v1/barn/records, devices, farms, cloud_batches",
+        writes="barn_records, posted_events, sync_outbox, audit_log, GET /api/v1/barn/records",
+    ),
+    _service(
         "edge-media-store",
         "farmiq.edge.media.service",
         reads=(
@@ -294,7 +300,7 @@ SERVICES = (
         writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
         "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
         "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
-        "/api/v1/batches/{batch_id}/weighings",
+        "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
     ),
     _service(
         "cloud-camera-calendar",

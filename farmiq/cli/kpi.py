@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import kpi_forecast, terminal
 
 if TYPE_CHECKING:
     from farmiq.plumbing import db
@@ -16,6 +16,7 @@ app = terminal.Group(
     "docs/integrate/figures.md says how each figure is computed."
 )
 Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
+app.command("forecast")(kpi_forecast.forecast)
 
 
 @app.command("ls")

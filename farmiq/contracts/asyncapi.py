@@ -170,14 +170,17 @@ def _bus_operations() -> dict[str, Any]:
         f"send.{_bus_name(kind)}": _operation("send", _bus_name(kind), [kind.name])
         for kind in catalogue.BUS.values()
     }
+    queues: dict[str, list[str]] = {}
+    for queue in TOPOLOGY.queues:
+        for _, key in queue.bindings:
+            if key in catalogue.BUS:
+                queues.setdefault(key, []).append(queue.name)
     received = {
         f"receive.{_bus_name(catalogue.BUS[key])}": {
             **_operation("receive", _bus_name(catalogue.BUS[key]), [key]),
-            "description": f"Taken from {queue.name}.",
+            "description": f"Taken from {', '.join(names)}.",
         }
-        for queue in TOPOLOGY.queues
-        for _, key in queue.bindings
-        if key in catalogue.BUS
+        for key, names in queues.items()
     }
     return {**sent, **received}
 

@@ -83,7 +83,7 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)
@@ -98,7 +98,7 @@ class Api(api.Routes):
         responses=posting.ERRORS,
     )
     async def post_record(
-        self, visit: people.AVisit, body: RecordBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: RecordBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """Write down something about a barn (operators).
 

@@ -23,14 +23,13 @@ async def next_wakes(
     rows = await db.fetch_all(
         tx,
         """
-        select d.device_id,
-          fn_wake_to_tell(device_id => d.device_id, min_seconds => %s, spread_seconds => %s),
-          coalesce(s.timezone, 'UTC')
-        from devices d left join sites s on s.site_id = d.site_id
-        where d.device_id = any(%s::uuid[])
+        select d.device_id, w.wake_at, coalesce(s.timezone, 'UTC')
+        from fn_wakes_to_tell(%s::uuid[], %s, %s) w
+        join devices d on d.device_id = w.device_id
+        left join sites s on s.site_id = d.site_id
         """,
+        list(device_ids),
         waking.min_s,
         waking.spread_s,
-        list(device_ids),
     )
     return {row[0]: (row[1], row[2]) for row in rows}

@@ -169,14 +169,14 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:
-        self.people = People(self.pool, self.sign_ins)
+        self.people = People(self.sign_ins)
 
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         return with_retries(handler)
 
     @_posting(LOTS, CloudFeedLot, "postFeedLot")
     async def post_lot(
-        self, visit: people.AVisit, body: LotBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: LotBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """A lot of feed was delivered (operators).
 
@@ -189,7 +189,7 @@ class Api(api.Routes):
 
     @_posting(INTAKES, CloudFeedIntake, "postFeedIntake")
     async def post_intake(
-        self, visit: people.AVisit, body: IntakeBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: IntakeBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """Feed was taken in (operators).
 

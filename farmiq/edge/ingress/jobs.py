@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts, disk, losses
-from farmiq.edge.daily import daily_job, retention_job
+from farmiq.edge.daily import retention_job
 from farmiq.edge.disk import Thresholds, Usage
 from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.store import Boot
@@ -75,7 +75,6 @@ def jobs_of(pool: db.Pool, settings: EdgeSettings, *, is_active: IsActive) -> li
         ),
         Job("ingress.gaps", GAPS_EVERY_S, lambda: count_gaps(pool)),
         Job(DISK_KIND, DISK_EVERY_S, DiskGuard(pool, settings, is_active=is_active).look),
-        daily_job(pool, settings, "ingress.boots", lambda: purge_boots(pool)),
         retention_job(pool, settings, "ingress.retention", *records(settings)),
     ]
 

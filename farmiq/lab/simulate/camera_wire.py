@@ -10,6 +10,8 @@ import struct
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from farmiq.lab.simulate.camera import (
     AckOk,
     Answer,
@@ -165,4 +167,4 @@ def _at(moment: datetime) -> str:
 
 
 def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+    return msgspec.json.encode(document)

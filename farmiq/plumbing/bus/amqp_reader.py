@@ -12,6 +12,7 @@ value of an unknown kind the rest of its table is lost.
 import asyncio
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, cast
 
 import aio_pika
@@ -29,6 +30,7 @@ ODD = (
     ValueError, TypeError, ArithmeticError, LookupError, OSError, RecursionError, struct.error,
 )  # fmt: skip
 _MAX_SHOWN = 60
+_READ_BYTES = 2**16
 _HEAD = struct.Struct(">BHI")
 _PROPERTIES_AT = _HEAD.size + struct.calcsize(">HHQ")
 _FLAGS = struct.Struct(">H")
@@ -65,28 +67,49 @@ class _Transport(TransportFactory):
 
 
 class FrameReader:
-    """A stream's reader, as far as the client uses one: whole frames, in parts."""
+    """A stream's reader, as far as the client uses one: whole frames, in parts.
+
+    What has arrived is read at once: most frames then cost no call of the stream.
+    """
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self._frame = reader, b""
+        self._reader = reader
+        self._received, self._at = b"", 0
+        self._frame, self._handed_over = b"", 0
 
     def at_eof(self) -> bool:
-        return not self._frame and self._reader.at_eof()
+        is_empty = self._handed_over == len(self._frame) and self._at == len(self._received)
+        return is_empty and self._reader.at_eof()
 
     async def read(self) -> bytes:
         return await self._reader.read()
 
     async def readexactly(self, size: int) -> bytes:
         """Raises ConnectionError for a frame that makes no sense."""
-        if not self._frame:
-            head = await self._reader.readexactly(_HEAD.size)
-            _, _, length = _HEAD.unpack(head)
+        if self._handed_over == len(self._frame):
             try:
-                self._frame = readable(head + await self._reader.readexactly(length + 1))
+                self._frame, self._handed_over = readable(await self._next()), 0
             except exceptions.PAMQPException as error:
                 raise ConnectionError(str(error)) from error
-        part, self._frame = self._frame[:size], self._frame[size:]
-        return part
+        begin = self._handed_over
+        self._handed_over = min(begin + size, len(self._frame))
+        return self._frame[begin : self._handed_over]
+
+    async def _next(self) -> bytes:
+        """The next frame as it came. Raises IncompleteReadError if the stream ends in it."""
+        size = _HEAD.size
+        while True:
+            end = self._at + size
+            if end <= len(self._received):
+                if size > _HEAD.size:
+                    begin, self._at = self._at, end
+                    return self._received[begin:end]
+                size += _HEAD.unpack_from(self._received, self._at)[2] + 1
+                continue
+            more = await self._reader.read(_READ_BYTES)
+            self._received, self._at = self._received[self._at :] + more, 0
+            if not more:
+                raise asyncio.IncompleteReadError(self._received, size)
 
 
 def readable(data: bytes) -> bytes:
@@ -131,23 +154,28 @@ def _has_plain_properties(data: bytes) -> bool:
     at = _PROPERTIES_AT + _FLAGS.size
     if flags & _UNCHECKED or not data[at:-1].isascii():
         return False
-    for flag, _, kind in _LAYOUT:
-        if flags & flag:
-            if kind == "shortstr":
+    for kind in _kinds(flags):
+        if kind == "shortstr":
+            at += 1 + data[at]
+        elif kind == "octet":
+            at += 1
+        else:
+            end = at + 4 + int.from_bytes(data[at : at + 4])
+            at += 4
+            while at < end:
                 at += 1 + data[at]
-            elif kind == "octet":
-                at += 1
-            else:
-                end = at + _LONG.size + _LONG.unpack_from(data, at)[0]
-                at += _LONG.size
-                while at < end:
-                    at += 1 + data[at]
-                    if data[at] != _TEXT:
-                        return False
-                    at += 1 + _LONG.size + _LONG.unpack_from(data, at + 1)[0]
-                if at != end:
+                if data[at] != _TEXT:
                     return False
+                at += 5 + int.from_bytes(data[at + 1 : at + 5])
+            if at != end:
+                return False
     return at == len(data) - 1
+
+
+@lru_cache(maxsize=64)
+def _kinds(flags: int) -> tuple[str, ...]:
+    """The kinds of the properties that a message has; most messages have the same."""
+    return tuple(kind for flag, _, kind in _LAYOUT if flags & flag)
 
 
 def _is_delivery(data: bytes) -> bool:

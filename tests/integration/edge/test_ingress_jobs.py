@@ -81,7 +81,7 @@ async def test_chores_run_as_often_as_the_documents_ask(pool: db.Pool, edge_db: 
     made = jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active)
     schedule = {job.name: job for job in made}
     assert 15 * 60 <= schedule["ingress.dedupe"].every_s <= 60 * 60
-    daily = schedule["ingress.boots"].daily
+    daily = schedule["ingress.retention"].daily
     assert daily is not None
     assert (str(daily.at), str(daily.zone)) == ("02:00:00", "UTC")
 
@@ -95,7 +95,7 @@ async def test_what_is_over_its_time_goes_by_itself_while_the_upkeep_runs(
     for job in jobs.jobs_of(pool, settings(edge_db), is_active=jobs.always_active):
         tasks.create_task(schedule.run_repeatedly(job))
     await until(lambda: rows(edge_db, "select count(*) from ingress_dedupe") == [(0,)])
-    done = "select count(*) from chore_runs where chore = 'ingress.boots'"
+    done = "select count(*) from chore_runs where chore = 'ingress.retention'"
     await until(lambda: rows(edge_db, done) == [(1,)])
 
 

@@ -164,3 +164,38 @@ def test_the_camera_knows_better_than_a_calendar_that_stood_still(farm: Farm) ->
     ahead(farm, timedelta(hours=3))
     farm.wake(device, datetime.fromisoformat("2026-03-10T11:00:00+07:00"))
     assert local(farm, device) == "10 12:00:00"
+
+
+@pytest.mark.parametrize("spread_s", [0, 600])
+def test_cameras_asked_together_are_told_what_each_is_told_alone(
+    farm: Farm, spread_s: float
+) -> None:
+    """Those of one site and schedule are computed once, but for what is a camera's own."""
+    at(farm, "08:29:00")
+    sites = [farm.site(), farm.site("America/Lima")]
+    every = [farm.device(site, cron) for site in sites for cron in (HOURLY, HOURLY, "30 * * * *")]
+    changing, retired, early = (farm.device(sites[0], HOURLY) for _ in range(3))
+    for site in sites:
+        farm.call("fn_midnight_session_opener", site_id=site)
+    farm.wake(early, "2026-03-10T08:29:00+07:00")
+    farm.wake(every[0], "2026-03-10T08:31:00+07:00")
+    farm.owner.execute("update devices set is_active = false where device_id = %s", (retired,))
+    farm.owner.execute(
+        "insert into device_schedule_changes (change_id, company_id, device_id,"
+        " new_wake_schedule_cron, requested_at, effective_date)"
+        " values (fn_uuid_v7(), %s, %s, '15 6 * * *', fn_now(), '2026-03-10')",
+        (farm.company, changing),
+    )
+    together = dict(
+        farm.rows(
+            "select * from fn_wakes_to_tell(%s::uuid[], 60, %s)",
+            [*every, changing, retired, early],
+            spread_s,
+        )
+    )
+    assert together == {
+        device: told(farm, device, min_seconds=60, spread_seconds=spread_s) for device in together
+    }
+    assert set(together) == {*every, changing, retired, early}
+    assert together[retired] is None
+    assert len(set(together.values())) > len(sites)

@@ -51,7 +51,7 @@ with greeted as (
 )
 {_INSERT}
 select fn_uuid_v7(), w.company_id, w.device_id, 'send_image', w.image_id, w.image_name,
-  %(by)s, fn_now() + w.place * interval '1 microsecond'
+  %(by)s, (select fn_now()) + w.place * interval '1 microsecond'
     + case when w.in_vain_at is null or w.in_vain_at < (
         select max(o.sent_at) from camera_commands o
         where o.device_id = w.device_id and o.name = 'send_image' and o.state = 'expired'
@@ -64,7 +64,7 @@ from wanted w where w.place <= %(limit)s
 _QUEUE_NAMELESS = f"""
 {_INSERT}
 select fn_uuid_v7(), d.company_id, d.device_id, 'send_image', null, null, %(by)s,
-  fn_now() + interval '1 millisecond'
+  (select fn_now()) + interval '1 millisecond'
 from unnest(%(cameras)s::uuid[], %(pending)s::int[]) as g(device_id, pending_count)
 join devices d on d.device_id = g.device_id and d.dialect = %(dialect)s,
   lateral generate_series(1, least(g.pending_count, %(limit)s) - (
@@ -77,7 +77,8 @@ join devices d on d.device_id = g.device_id and d.dialect = %(dialect)s,
 # take it without one: they would take two.
 _QUEUE_CAPTURE = f"""
 {_INSERT}
-select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', null, null, %(by)s, fn_now()
+select fn_uuid_v7(), s.company_id, s.device_id, 'capture_image', null, null, %(by)s,
+  (select fn_now())
 from camera_states s
 where s.device_id = any(%(cameras)s::uuid[]) and s.captures_unasked is not true and not exists (
   select from camera_commands c

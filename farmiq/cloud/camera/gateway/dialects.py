@@ -69,7 +69,18 @@ _TIME_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y%m%d_%H%M%S", "%Y-
 # Seconds up to the year 5138; a larger number is milliseconds.
 _MAX_SECONDS = 10**11
 
-# The fields of a chunk are decoded one by one: its bytes may be a long array of numbers.
+
+class _PlainChunk(msgspec.Struct, gc=False):
+    """A chunk of JSON as nearly all are: decoded at once, since its bytes are a long text."""
+
+    chunk_id: int
+    payload: bytes | list[int]
+    image_name: str | None = None
+    device_id: str | None = None
+
+
+_plain_chunk = msgspec.json.Decoder(_PlainChunk)
+# The fields of others are decoded one by one, so that each that is wrong can be named.
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _byte_array = msgspec.json.Decoder(list[int])
 _json = msgspec.json.Decoder()
@@ -103,6 +114,8 @@ def parse(dialect: str, topic: CameraTopic, raw: bytes) -> wire.Message:
         return _hello(dialect, topic, raw)
     if dialect == STANDARD and raw[:1] == _FRAME:
         return _chunk_of_frame(raw)
+    if (chunk := _chunk_of_plain_json(dialect, topic, raw)) is not None:
+        return chunk
     try:
         fields = _raw_fields.decode(raw)
     except _NOT_JSON as error:
@@ -269,6 +282,23 @@ def _size_problems(total: int | None, size: int | None, chunk_size: int | None) 
         for value, limit, reason in limits
         if value is not None and not 1 <= value <= limit
     ]
+
+
+def _chunk_of_plain_json(dialect: str, topic: CameraTopic, raw: bytes) -> Chunk | None:
+    """None if anything is unusual: `_chunk_of_json` then says what."""
+    try:
+        plain = _plain_chunk.decode(raw)
+        data = bytes(plain.payload)
+    except (*_NOT_JSON, ValueError):
+        return None
+    sender = plain.device_id if dialect == ESP32CAM else None
+    if sender is not None and wire.plain_mac(sender) != topic.mac:
+        return None
+    name, number = plain.image_name, plain.chunk_id
+    is_usual = data and 0 <= number <= wire.MAX_CHUNKS
+    if not is_usual or (name is not None and wire.name_problems(name)):
+        return None
+    return Chunk(name, number, data)
 
 
 def _chunk_of_json(dialect: str, topic: CameraTopic, raw: dict[str, msgspec.Raw]) -> Chunk:

@@ -371,8 +371,8 @@ class CameraHandler:
                         yield from self._on_hello(topic, content)
                         self._note(message, content.noted)
                     case Announcement():
-                        yield from self._on_announcement(topic, content)
-                        self._note(message, content.noted)
+                        misfits = yield from self._on_announcement(topic, content)
+                        self._note(message, [*content.noted, *misfits])
                     case RejectedMessageError():
                         raise content
             except RejectedMessageError as error:
@@ -431,14 +431,15 @@ class CameraHandler:
 
     def _on_announcement(
         self, topic: CameraTopic, announcement: Announcement
-    ) -> Generator[Query, Wake, None]:
+    ) -> Generator[Query, Wake, list[str]]:
+        """Returns why chunks that were received before it are dropped."""
         if repeat := self._stored_in_other_chunks(announcement):
             repeat.transfer = chunks.after_announcement(repeat.transfer, announcement, now=self.now)
             self._set_current(repeat.transfer_id)
             if repeat.image_id is not None:
                 self._match_request(repeat.image_id, announcement)
             self._schedule_ack(topic, repeat)
-            return
+            return []
         received_at = self.batch.received_at
         if received_at is not None and announcement.captured_at is None:
             announcement = replace(announcement, captured_at=received_at)
@@ -449,7 +450,7 @@ class CameraHandler:
         if row.transfer.state == "complete":
             row.transfer = chunks.after_announcement(row.transfer, announcement, now=self.now)
             self._schedule_ack(topic, row)
-            return
+            return []
         self._cancel_acks(announcement.image_name)
         if chunks.starts_over(row.transfer, announcement):
             self._drop_chunks(row)
@@ -458,8 +459,7 @@ class CameraHandler:
         row.image_id, row.image_name = wake.image_id, announcement.image_name
         row.dialect, row.spelling = self.camera.dialect, topic.spelling
         row.announced_at, row.ended_at, row.reason = self.now, None, None
-        if is_adopted:
-            self._adopt(row)
+        misfits = self._adopt(row) if is_adopted else []
         # A camera of this dialect may wait for a request before it sends chunks (C-117).
         may_wait = self.camera.dialect == dialects.ESP32CAM
         is_due = row.transfer.is_whole or (may_wait and row.transfer.received_count == 0)
@@ -468,6 +468,7 @@ class CameraHandler:
             self._note_own_image(announcement)
         if announcement.error is not None:
             self._fail(row, CAMERA_ERROR, f"the camera says error {announcement.error}")
+        return misfits
 
     def _record(self, announcement: Announcement) -> Generator[Query, Wake, Wake]:
         is_late = bool(self.pending_count or self.is_redriven)
@@ -588,21 +589,26 @@ class CameraHandler:
             elif orphans:
                 self._remove(row)
 
-    def _adopt(self, row: Row) -> None:
-        """Count the chunks that were received before the announcement, if they fit it."""
+    def _adopt(self, row: Row) -> list[str]:
+        """Count the chunks that were received before the announcement, if they fit it.
+
+        Returns why the others are dropped, for the announcement's entry in quarantine.
+        """
         sizes = dict(row.sizes)
         sizes |= {number: len(data) for number, data in row.new_chunks.items()}
-        misfits = []
+        misfits: dict[int, str] = {}
         for number, size in sorted(sizes.items()):
             try:
                 after = chunks.after_chunk(row.transfer, number, size, now=self.now)
-            except RejectedMessageError:
+            except RejectedMessageError as error:
                 row.new_chunks.pop(number, None)
-                misfits.append(number)
+                misfits[number] = error.reasons[0]
             else:
                 row.transfer = after or row.transfer
         if misfits and not row.is_new:
-            self._do(partial(store.drop_chunks, transfer_ids=[row.transfer_id], numbers=misfits))
+            drop = partial(store.drop_chunks, transfer_ids=[row.transfer_id], numbers=[*misfits])
+            self._do(drop)
+        return [f"received before this announcement: {reason}" for reason in misfits.values()]
 
     def _do(self, statement: Statement) -> None:
         self.batch.statements.append(statement)

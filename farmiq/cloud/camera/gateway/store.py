@@ -196,7 +196,8 @@ async def note_heard(
     await tx.execute(
         """
         with heard as (
-          select s.*, fn_now() as now from unnest(%s::uuid[], %s::uuid[], %s::text[], %s::integer[],
+          select s.*, (select fn_now()) as now
+          from unnest(%s::uuid[], %s::uuid[], %s::text[], %s::integer[],
             %s::float8[], %s::float8[], %s::text[]) as s(device_id, company_id, spelling,
             pending_count, battery_voltage, wifi_rssi, firmware)
         ), seen as (
@@ -373,7 +374,7 @@ _COLUMNS = {
 _KEYS = ("transfer_id", "company_id", "device_id")
 _SAVE = f"""
   insert into camera_transfers ({", ".join(_COLUMNS)}, opened_at)
-  select {", ".join(f"r.{name}" for name in _COLUMNS)}, fn_now()
+  select {", ".join(f"r.{name}" for name in _COLUMNS)}, (select fn_now())
   from unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in _COLUMNS.items())})
     as r({", ".join(_COLUMNS)})
   on conflict on constraint camera_transfers_pkey do update set
@@ -424,7 +425,7 @@ async def remove(tx: db.Connection, transfer_id: UUID) -> None:
 
 async def postpone(tx: db.Connection, transfer_ids: Sequence[UUID], *, wait_s: float) -> None:
     await tx.execute(
-        "update camera_transfers set due_at = fn_now() + %s * interval '1 second' "
+        "update camera_transfers set due_at = (select fn_now()) + %s * interval '1 second' "
         "where transfer_id = any(%s::uuid[]) and due_at is not null",
         (wait_s, list(transfer_ids)),
     )
@@ -476,7 +477,7 @@ async def camera_states(
 async def count_acknowledgements(tx: db.Connection, transfer_ids: Sequence[UUID]) -> None:
     """Counted before they are sent: after a crash nobody knows whether one was."""
     await tx.execute(
-        "update camera_transfers set acknowledged_at = fn_now(), "
+        "update camera_transfers set acknowledged_at = (select fn_now()), "
         "acknowledged_count = acknowledged_count + 1 where transfer_id = any(%s::uuid[])",
         (list(transfer_ids),),
     )

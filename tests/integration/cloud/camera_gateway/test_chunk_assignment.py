@@ -210,6 +210,27 @@ async def test_chunk_before_its_announcement_is_stored_in_that_image(camera: Nam
     assert camera.here() == {"1.jpg": 3}
 
 
+@pytest.mark.parametrize("in_one_transaction", [True, False])
+async def test_chunk_that_does_not_fit_a_later_announcement_is_named_in_quarantine(
+    camera: Nameless, *, in_one_transaction: bool
+) -> None:
+    """By the announcement's entry, which is one however many they are."""
+    camera.together = []
+    await camera.hello()
+    await camera.send(1, 2)
+    for number in (9, 11):
+        await camera.say("data", chunk_id=number, payload=[1] * CHUNK_BYTES)
+    if not in_one_transaction:
+        await camera.flush()
+    await camera.announce(1)
+    await camera.flush()
+    assert camera.here() == {"1.jpg": 1}
+    before = "received before this announcement: chunk_id is"
+    assert camera.site.rows("select kind, reasons from camera_quarantine") == [
+        ("limits", [f"{before} 9: this image has 0 to 5", f"{before} 11: this image has 0 to 5"])
+    ]
+
+
 @pytest.mark.parametrize("why", [{"total_chunks": "six"}, {"image_name": "../../etc/passwd"}])
 async def test_chunk_after_a_rejected_announcement_is_stored_in_no_image(
     camera: Nameless, why: dict[str, Any]

@@ -55,6 +55,9 @@ def test_standard_dialect_is_parsed_as_004_writes_it() -> None:
     assert standard("data", {"chunk_id": 1, "payload": [0, 255, 33]}) == wanted
     text = base64.b64encode(wanted.data).decode()
     assert standard("data", {"chunk_id": 1, "payload": text}) == wanted
+    assert standard("data", {"chunk_id": 1.0, "payload": text, "more": [{}]}) == wanted
+    escaped = b'{"chunk_id": 1, "payload": "AP\\u0038h"}'
+    assert standard("data", escaped) == wanted
     assert standard("data", struct.pack(">BHI", 1, 0, 1) + wanted.data) == wanted
     named = struct.pack(">BH", 1, 5) + b"a.jpg" + struct.pack(">I", 7) + b"x"
     assert standard("data", named) == Chunk("a.jpg", 7, b"x")
