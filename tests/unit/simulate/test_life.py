@@ -49,7 +49,7 @@ def of(kind: str) -> dict[tuple[str, date], list[tuple[BusEvent, dict[str, Any]]
 
 
 def test_history_of_five_weeks_has_at_most_50000_events() -> None:
-    assert 15_000 < len(EVENTS) <= 50_000
+    assert 10_000 < len(EVENTS) <= 50_000
     assert len({event.event_id for event in EVENTS}) == len(EVENTS)
     assert max(event.occurred_at for event in EVENTS) <= UNTIL
     assert min(day.on for day in DAYS) == LIFE.today - timedelta(days=flocks.DAYS)

@@ -16,15 +16,15 @@ from farmiq.lab.simulate.life.flocks import Flock, Life, Plan, Standard
 from farmiq.messages import barn, feed, ids, telemetry, weighvision
 from farmiq.messages.bus import BusEvent
 
-WEIGHINGS = 32
+WEIGHINGS = 20
 # Two birds on the scale at once, which no scale of this kind can tell.
 PAIRS = 0.015
 # A day without power, for some hours, in one of so many.
 OUTAGES = 0.04
 _OUTAGE_H = range(9, 14)
 _HOUR = timedelta(hours=1)
-# Readings of what changes slowly, and of what no figure is made, come in each third hour.
-_SELDOM_H, _HOURLY = 3, 3
+# Readings of what changes slowly, and of what no figure is made, come in each sixth hour.
+_SELDOM_H, _HOURLY = 6, 3
 _FIRST_WEIGHING_H, _LAST_WEIGHING_H = 5.0, 19.0
 _FEEDINGS = ((5, 0.2), (8, 0.15), (11, 0.15), (14, 0.15), (17, 0.2), (20, 0.15))
 _DELIVERY_H, _DEATHS_H, _TREATMENT_H, _CULLS_H, _WATER_H, _COUNT_H = 4, 7, 8, 16, 21, 22
@@ -200,8 +200,8 @@ class _Day:
                 counts=("water_l", sent * 60) if metric == "water.flow" else ("", 0.0),
             )  # fmt: skip
 
-    def _noise(self, hour: float, what: str, most: float) -> float:
-        return (self._chance(what, hour) * 2 - 1) * most
+    def _noise(self, hour: float, what: str, bound: float) -> float:
+        return (self._chance(what, hour) * 2 - 1) * bound
 
     def _silo_kg(self, at: datetime) -> float:
         delivered = self.plan.delivered_kg if at >= self._at(_DELIVERY_H) else 0.0
@@ -223,9 +223,9 @@ class _Day:
                 yield self._intake(hour, portion_kg)
         if self.flock.by_hand and self.plan.age_days == _WRONG_FEED_AGE:
             # A nought too many, seen soon.
-            wrong = self._intake(9, _BY_HAND_KG * 10, by_hand=True, counts=False)
-            yield wrong
-            yield self._intake(9.5, _BY_HAND_KG, by_hand=True, replaces=self._id(wrong))
+            mistake = self._intake(9, _BY_HAND_KG * 10, by_hand=True, counts=False)
+            yield mistake
+            yield self._intake(9.5, _BY_HAND_KG, by_hand=True, replaces=self._id(mistake))
 
     def _intake(
         self,
@@ -253,11 +253,11 @@ class _Day:
     def _records(self) -> Iterator[Act]:
         plan, flock = self.plan, self.flock
         if flock.by_hand and plan.age_days == _WRONG_DEATHS_AGE:
-            wrong = self._record(_DEATHS_H - 0.25, "mortality", plan.dead + 10)
-            yield wrong
+            mistake = self._record(_DEATHS_H - 0.25, "mortality", plan.dead + 10)
+            yield mistake
             yield self._record(
                 _DEATHS_H, "mortality", plan.dead, counts="dead",
-                replaces=wrong.payload["record_id"],
+                replaces=mistake.payload["record_id"],
             )  # fmt: skip
         else:
             yield self._record(_DEATHS_H, "mortality", plan.dead, counts="dead")
