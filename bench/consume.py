@@ -11,12 +11,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import aio_pika
 import psycopg
 
 from farmiq.cloud import bus, sink
 from farmiq.cloud.identity.accounts import add_company
+from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import service
 from farmiq.lab.stack import Stack
 from farmiq.plumbing import db, ids
@@ -43,7 +45,7 @@ async def measure(engines: Stack, *, events: int, few: int) -> Round:
     with psycopg.connect(environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         add_company(connection, TENANT, name="Bench")
     return Round(
-        ours=await _rate(environment, events, _ours),
+        ours=await _rate(environment, events, partial(drain, into=service.READINGS)),
         one_by_one=await _rate(environment, few, _one_by_one),
     )
 
@@ -51,24 +53,21 @@ async def measure(engines: Stack, *, events: int, few: int) -> Round:
 Drain = Callable[[str, db.Pool], Awaitable[None]]
 
 
-async def _rate(environment: Mapping[str, str], events: int, drain: Drain) -> float:
+async def _rate(environment: Mapping[str, str], events: int, how: Drain) -> float:
     url = environment["FARMIQ_AMQP_URL"]
-    await _fill(url, events)
+    await fill(url, events)
     with psycopg.connect(environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
-        connection.execute("truncate telemetry_readings, telemetry_latest")
+        connection.execute("truncate telemetry_readings, telemetry_latest, telemetry_dirty")
     async with db.pool(environment["FARMIQ_CLOUD_DB_URL"], name="bench") as pool:
         await pool.wait()
         started = time.monotonic()
-        async with _running(drain(url, pool)) as task:
-            while await _stored(pool) < events:
-                if task.done():
-                    task.result()
-                await asyncio.sleep(0.01)
+        async with running(how(url, pool)) as task:
+            await until_stored(pool, events, task)
             return events / (time.monotonic() - started)
 
 
 @contextlib.asynccontextmanager
-async def _running(work: Awaitable[None]) -> AsyncIterator["asyncio.Future[None]"]:
+async def running(work: Awaitable[None]) -> AsyncIterator["asyncio.Future[None]"]:
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -77,9 +76,11 @@ async def _running(work: Awaitable[None]) -> AsyncIterator["asyncio.Future[None]
         await asyncio.wait([task])
 
 
-async def _ours(url: str, pool: db.Pool) -> None:
+async def drain(url: str, pool: db.Pool, into: Sink) -> None:
+    """Consume the queue of readings as a service does."""
+
     async def handle(bodies: list[bytes]) -> dict[int, consume.Rejection]:
-        return await sink.store_events(pool, bodies, service.READINGS)
+        return await sink.store_events(pool, bodies, into)
 
     await consume.Consumer(
         url,
@@ -101,6 +102,16 @@ async def _one_by_one(url: str, pool: db.Pool) -> None:
                 await message.ack()
 
 
+async def until_stored(
+    pool: db.Pool, events: int, task: "asyncio.Future[None] | None" = None
+) -> None:
+    """Return when so many are stored; raises what ended the task that stores them."""
+    while await _stored(pool) < events:
+        if task is not None and task.done():
+            task.result()
+        await asyncio.sleep(0.01)
+
+
 async def _stored(pool: db.Pool) -> int:
     async with pool.connection() as connection:
         found: int = await db.fetch_value(
@@ -109,21 +120,33 @@ async def _stored(pool: db.Pool) -> int:
         return found
 
 
-async def _fill(url: str, events: int) -> None:
+def _seconds(number: int) -> datetime:
+    return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
+
+
+async def fill(
+    url: str,
+    events: int,
+    *,
+    at: Callable[[int], datetime] = _seconds,
+    device: Callable[[int], str] = lambda number: f"d-{number % 50}",
+) -> None:
+    """Put so many readings into the queue."""
     async with amqp.connection(url, name="fill") as opened:
         await amqp.ensure(opened, bus.part(bus.TELEMETRY))
         channel = await opened.channel(publisher_confirms=True)
         exchange = await channel.get_exchange("farmiq.telemetry.exchange", ensure=False)
+        routing_key = "telemetry.ingested"
         for start in range(0, events, 500):
             await asyncio.gather(
                 *(
-                    exchange.publish(_message(number), "telemetry.ingested")
+                    exchange.publish(_message(number, at(number), device(number)), routing_key)
                     for number in range(start, min(start + 500, events))
                 )
             )
 
 
-def _message(number: int) -> aio_pika.Message:
+def _message(number: int, at: datetime, device_id: str) -> aio_pika.Message:
     event_id = str(ids.new())
     body = {
         "event_id": event_id,
@@ -131,9 +154,9 @@ def _message(number: int) -> aio_pika.Message:
         "tenant_id": TENANT,
         "farm_id": "f-1",
         "barn_id": "b-1",
-        "device_id": f"d-{number % 50}",
+        "device_id": device_id,
         "session_id": None,
-        "occurred_at": (datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)).isoformat(),
+        "occurred_at": at.isoformat(),
         "trace_id": f"trace-{number}",
         "payload": {"metric_type": "temperature", "metric_value": number % 40, "unit": "C"},
     }

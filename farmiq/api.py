@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Header, Request, Response
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -85,6 +85,19 @@ class Routes:
     def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """What is called for a request; an API may wrap its handlers here."""
         return handler
+
+
+# --- headers
+
+MAX_KEY_LENGTH = 255
+IDEMPOTENCY_KEY = Header(
+    alias="Idempotency-Key",
+    description="Any text of the client, new for each thing that is posted.",
+    min_length=1,
+    max_length=MAX_KEY_LENGTH,
+    pattern=r"^[\x20-\x7e]*$",
+)
+IdempotencyKey = Annotated[str, IDEMPOTENCY_KEY]
 
 
 # --- query parameters

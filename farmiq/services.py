@@ -108,6 +108,12 @@ SERVICES = (
         "/api/v1/feed/intakes",
     ),
     _service(
+        "edge-barn-records",
+        "farmiq.edge.barn.service",
+        reads="POST /api/v1/barn/records, devices, farms, cloud_batches",
+        writes="barn_records, posted_events, sync_outbox, audit_log, GET /api/v1/barn/records",
+    ),
+    _service(
         "edge-media-store",
         "farmiq.edge.media.service",
         reads=(

@@ -24,6 +24,7 @@ from farmiq.cli import (
     dlq,
     edge,
     farm,
+    feed,
     key,
     kpi,
     losses,
@@ -33,6 +34,7 @@ from farmiq.cli import (
     outbox,
     people,
     quarantine,
+    record,
     silo,
     simulated_cameras,
     terminal,
@@ -67,9 +69,8 @@ app.command(rich_help_panel=MEND)(resync_command.resync)
 for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
-        "batch": batch.app, "kpi": kpi.app, "losses": losses.app, "weighings": weighings.app,
-        "alert": alert.app,
-        "media": media.app,
+        "batch": batch.app, "record": record.app, "feed": feed.app, "kpi": kpi.app,
+        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,

@@ -72,6 +72,21 @@ def figures(
     return _measure(module.measure, module.Plan(large=large))
 
 
+@app.command("rollups")
+def rollups(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 100_000,
+) -> int:
+    """Readings into the cloud with rollups beside it and without: P16.
+
+    Engines are started for it and stopped after it. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if the target is missed.
+    """
+    module = _module("rollups")
+    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+
+
 @app.command("cameras")
 def cameras(
     *,

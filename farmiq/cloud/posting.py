@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import prometheus_client
-from fastapi import Header
+import psycopg
 
 from farmiq import api, crash
 from farmiq.api import JsonBody
@@ -57,16 +57,6 @@ POSTED = prometheus_client.Counter(
     "farmiq_posted_events_total", "Events that people posted", ["event_type", "outcome"]
 )
 
-Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        description="Any text of the client, new for each record.",
-        min_length=1,
-        max_length=postings.MAX_KEY_LENGTH,
-        pattern=r"^[\x20-\x7e]*$",
-    ),
-]
 ROLE = "operator"
 ERRORS = {
     403: "FORBIDDEN: the person's role does not reach.",
@@ -118,6 +108,8 @@ async def accept(
     except (KeyUsedError, ReplacedError) as error:
         POSTED.labels(event_type=posted.event.event_type, outcome="conflict").inc()
         raise HttpError(409, str(error)) from None
+    except psycopg.errors.ForeignKeyViolation:
+        raise _missing("tenant_id", f"there is no company {tenant_id!r}") from None
     if is_new:
         await _check(tx, posted, body)
     crash.here("posting.before_commit")

@@ -32,6 +32,7 @@ from farmiq.cloud.media.intake import Intake
 from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
+from farmiq.edge.barn import api as barn
 from farmiq.edge.devices import api as devices
 from farmiq.edge.feed import api as feed
 from farmiq.edge.ingress.api import Api as IngressApi
@@ -66,6 +67,7 @@ def app(site: str) -> FastAPI:
         weighvision.Api(nothing, timezone="UTC").add_to(server.app)
         media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
         feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
+        barn.Api(nothing).add_to(server.app)
     else:
         settings = CloudSettings.load_some({})
         Ingestion(settings, nothing, nothing, nothing, nothing).add_to(server.app)
@@ -73,14 +75,14 @@ def app(site: str) -> FastAPI:
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
-        farms.Api(nothing, nothing).add_to(server.app)
+        farms.Api(nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing).add_to(server.app)
         Intake(settings, nothing, nothing, nothing).add_to(server.app)
-        cloud_telemetry.Api(nothing, nothing).add_to(server.app)
+        cloud_telemetry.Api(nothing).add_to(server.app)
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
-        analytics.Api(nothing, nothing).add_to(server.app)
-        ForecastApi(nothing, nothing).add_to(server.app)
+        analytics.Api(nothing).add_to(server.app)
+        ForecastApi(nothing).add_to(server.app)
         cloud_barn.Api(nothing, nothing).add_to(server.app)
         cloud_feed.Api(nothing, nothing).add_to(server.app)
     return server.app

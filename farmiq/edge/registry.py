@@ -183,3 +183,17 @@ async def entries_of(tx: db.Connection, keys: Sequence[Key]) -> list[Entry]:
 
 def _key(arrival: Arrival) -> Key:
     return arrival.place.tenant_id, arrival.place.device_id
+
+
+async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
+    """Whether a device, even a revoked one, or a farm of this edge is the tenant's."""
+    known: bool = await db.fetch_value(
+        tx,
+        "select exists (select from devices where tenant_id = %s) "
+        "or exists (select from farms where tenant_id = %s) "
+        "or exists (select from cloud_farms where tenant_id = %s)",
+        tenant_id,
+        tenant_id,
+        tenant_id,
+    )
+    return known

@@ -20,7 +20,6 @@ from farmiq.messages.kinds import QuantityKg, Rules, require_utc
 
 # A clock may be ahead by so much; what is later has not happened yet.
 MAX_AHEAD = timedelta(minutes=5)
-MAX_KEY_LENGTH = 255
 
 _UNSET = msgspec.UNSET
 _MEDICINE = ("product", "dose", "dose_unit", "withdrawal_days")
@@ -132,9 +131,9 @@ def posted(
 
 def shown(event: BusEvent, columns: Sequence[str]) -> dict[str, Any]:
     """The event as a row of these columns; what it does not say is None."""
-    said = {**msgspec.structs.asdict(event), **msgspec.json.decode(event.payload)}
-    known = {name: value for name, value in said.items() if value is not _UNSET}
-    return {name: known.get(name) for name in columns}
+    fields = {**msgspec.structs.asdict(event), **msgspec.json.decode(event.payload)}
+    given = {name: value for name, value in fields.items() if value is not _UNSET}
+    return {name: given.get(name) for name in columns}
 
 
 def _event_of(

@@ -62,8 +62,8 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
         if self.value < 0:
             return f"`value` of {_called(self.record_type)} must not be negative"
         if self.value > MAX_ANIMALS or self.value != int(self.value):
-            name, most = _called(self.record_type), MAX_ANIMALS
-            return f"`value` of {name} must be whole animals, at most {most}"
+            name = _called(self.record_type)
+            return f"`value` of {name} must be whole animals, at most {MAX_ANIMALS}"
         return None
 
     def _sensible_water(self) -> str | None:

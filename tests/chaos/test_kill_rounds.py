@@ -57,6 +57,11 @@ ELSEWHERE = {
         if point.startswith("analytics.")
     },
     **{
+        point: "tests/integration/cloud/telemetry/test_publishing.py"
+        for point in crash.POINTS
+        if point.startswith("buckets.")
+    },
+    **{
         point: "tests/integration/cloud/test_calendar.py"
         for point in crash.POINTS
         if point.startswith("calendar.")

@@ -20,6 +20,7 @@ LOOKED_UP = {
     "docs/operate/agent.md",  # systemd and a weigh station of one's own
     "docs/operate/cameras.md",  # a camera's login and messages
     "docs/operate/hardware.md",  # serial ports and cameras
+    "docs/operate/records.md",  # a barn that is registered
     "docs/operate/weighvision.md",  # a weighing
 }
 # The whole tree, made once: it takes a while.

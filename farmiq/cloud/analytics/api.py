@@ -16,7 +16,6 @@ from farmiq.cloud.analytics import queries
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Company, People, with_retries
 from farmiq.messages.kpi import KpiType
-from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 
 KPIS = "/api/v1/kpis"
@@ -168,7 +167,6 @@ class WeighedDays(api.Model):
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:

@@ -202,7 +202,6 @@ def _target(batch: Batch, curve: Curve | None, target_kg: float, reason: str | N
 
 @dataclass
 class ForecastApi(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:

@@ -45,8 +45,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         ) as publisher,
     ):
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, sign_ins).add_to(server.app)
-        ForecastApi(pool, sign_ins).add_to(server.app)
+        Api(sign_ins).add_to(server.app)
+        ForecastApi(sign_ins).add_to(server.app)
         work = Recomputation(pool, publisher, settings.bus_timeout_s)
         async with asyncio.TaskGroup() as group:
             group.create_task(sink.run(settings, server, KPI, DAYS))

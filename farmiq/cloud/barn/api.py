@@ -98,7 +98,7 @@ class Api(api.Routes):
         responses=posting.ERRORS,
     )
     async def post_record(
-        self, visit: people.AVisit, body: RecordBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: RecordBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """Write down something about a barn (operators).
 

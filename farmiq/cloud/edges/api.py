@@ -17,7 +17,7 @@ from farmiq.api import BodyOf, JsonBody, route
 from farmiq.cloud.edges import context, registry
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
 from farmiq.cloud.edges.registry import EdgeHeartbeat, KnownKeyError, NotAllowedError, Registration
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import sign_in
 from farmiq.messages import check
 from farmiq.messages.context import EdgeContext
 from farmiq.messages.ids import ID_PATTERN
@@ -257,14 +257,9 @@ class Api(api.Routes):
     @route("GET", ROOT, Edges, dependencies=[sign_in.SIGN_IN])
     async def edges(self, request: Request) -> Any:
         """The edges of the person's company, their keys and how they are."""
-        try:
-            signed_in = await self.sign_ins.signed_in(request)
-            if signed_in is None:
-                raise HttpError(401, "sign in first")
-            async with session.as_person(self.pool, signed_in.token) as connection:
-                rows = await registry.list_edges(connection)
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
+        person = await self.sign_ins.require(request)
+        async with self.sign_ins.as_person(person) as connection:
+            rows = await registry.list_edges(connection)
         return {"edges": rows}
 
     @route("GET", JWKS, responses={503: http.ERRORS[503]})

@@ -27,7 +27,7 @@ from farmiq.cloud.farms.kinds import (
 from farmiq.cloud.farms.models import PathText
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
-from farmiq.plumbing import db, http
+from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 from farmiq.roster import RosterError
 
@@ -99,7 +99,6 @@ def _route(
 
 @dataclass
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
 
     def __post_init__(self) -> None:

@@ -17,6 +17,6 @@ NAME = "cloud-farms-registry"
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     async with db.pool(url, name=NAME, min_size=0, timeout_s=3.0) as pool:
-        Api(pool, SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))).add_to(server.app)
+        Api(SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))).add_to(server.app)
         server.ready("farms.database", lambda: db.problem(pool))
         await server.stopping.wait()

@@ -176,7 +176,7 @@ class Api(api.Routes):
 
     @_posting(LOTS, CloudFeedLot, "postFeedLot")
     async def post_lot(
-        self, visit: people.AVisit, body: LotBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: LotBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """A lot of feed was delivered (operators).
 
@@ -189,7 +189,7 @@ class Api(api.Routes):
 
     @_posting(INTAKES, CloudFeedIntake, "postFeedIntake")
     async def post_intake(
-        self, visit: people.AVisit, body: IntakeBody, idempotency_key: posting.Key
+        self, visit: people.AVisit, body: IntakeBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
         """Feed was taken in (operators).
 

@@ -4,8 +4,6 @@ People authenticate by a sign-in of the console: its cookie, or its token as a b
 level security decides what they see: another company's devices have no points.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -16,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
 from farmiq.api import Id, Instant, route
-from farmiq.cloud.identity import session, sign_in
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.telemetry import queries
 from farmiq.cloud.telemetry.queries import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
@@ -87,7 +85,6 @@ class CloudTelemetryRange(api.Model):
 
 @dataclass(frozen=True, slots=True)
 class Api(api.Routes):
-    pool: db.Pool
     sign_ins: sign_in.SignIns
 
     @route(
@@ -102,30 +99,12 @@ class Api(api.Routes):
     ) -> Any:
         """Readings of a time, never more than `limit` points."""
         response.headers.update(api.NO_STORE)
-        async with self._as_person(request, query.company) as connection:
+        person = await self.sign_ins.require(request)
+        async with self.sign_ins.as_person(person, company_id=query.company) as connection:
             some = await queries.series(connection, query.place, limit=query.limit + 1)
             if query.bucket == "raw":
                 return await _raw(connection, query, some)
             return await _buckets(connection, query, some, window=query.bucket)
-
-    @asynccontextmanager
-    async def _as_person(
-        self, request: Request, company: UUID | None
-    ) -> AsyncIterator[db.Connection]:
-        try:
-            signed_in = await self.sign_ins.signed_in(request)
-            if signed_in is None:
-                raise HttpError(401, "sign in first")
-            async with session.as_person(
-                self.pool, signed_in.token, company_id=company
-            ) as connection:
-                yield connection
-        except session.SignedOutError:
-            raise HttpError(401, "sign in first") from None
-        except (session.NotYourCompanyError, session.NoSuchCompanyError):
-            raise HttpError(404, "there is no such company") from None
-        except db.UNAVAILABLE as error:
-            raise HttpError(503, "the database is away; try again", retry_after_s=5) from error
 
 
 async def _raw(

@@ -66,7 +66,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         asyncio.TaskGroup() as group,
     ):
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(pool, sign_ins).add_to(server.app)
+        Api(sign_ins).add_to(server.app)
         server.ready("telemetry.bus", publisher.problem)
         server.note("telemetry.rollups", lambda: _behind(pool))
         for job in all_jobs(pool, publisher, settings):

@@ -41,12 +41,33 @@ MAX_DAY = timedelta(hours=26)  # of a bucket of a day: clocks may be set by more
 
 
 async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Store the readings and the newest of each series, mark their buckets; returns how many new.
+    """Store the readings and mark their buckets; returns how many were new.
 
-    Only new readings are counted in a series, so redelivery changes nothing. A reading with a
-    suspect clock is the newest only if there is no other, as at the edge, and is in no bucket.
+    A reading with a suspect clock is in no bucket.
     """
     readings = [telemetry.read_ingested(event.payload) for event in events]
+    new = await insert_readings(tx, events, readings)
+    if new:
+        await _mark(
+            tx,
+            buckets.dirty_ranges(
+                ((event.tenant_id, str(event.device_id), reading.metric_type), event.occurred_at)
+                for event, reading in zip(events, readings, strict=True)
+                if not event.clock_suspect
+            ),
+        )
+    await sink.notify_pages(tx, "telemetry_changed", events)
+    return new
+
+
+async def insert_readings(
+    tx: db.Connection, events: Sequence[BusEvent], readings: Sequence[telemetry.Reading]
+) -> int:
+    """Store the readings and the newest of each series; returns how many were new.
+
+    Only new readings are counted in a series, so redelivery changes nothing. A reading with a
+    suspect clock is the newest only if there is no other, as at the edge.
+    """
     new: int = await db.fetch_value(
         tx,
         """
@@ -98,16 +119,6 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         ),
         *db.columns(readings, "metric_type", "metric_value", "unit"),
     )  # fmt: skip
-    if new:
-        await _mark(
-            tx,
-            buckets.dirty_ranges(
-                ((event.tenant_id, str(event.device_id), reading.metric_type), event.occurred_at)
-                for event, reading in zip(events, readings, strict=True)
-                if not event.clock_suspect
-            ),
-        )
-    await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
 

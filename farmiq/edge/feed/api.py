@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from prometheus_client import Counter
 from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, BodyOf, Id, JsonBody, route
-from farmiq.edge import access, audit, outbox
+from farmiq.edge import access, audit, outbox, registry
 from farmiq.edge.feed import rules, store
 from farmiq.edge.feed.rules import LotReceived
 from farmiq.messages.bus import BusEvent
@@ -23,7 +23,6 @@ LOTS = "/api/v1/feed/lots"
 INTAKES = "/api/v1/feed/intakes"
 
 MAX_BYTES = 64 * 1024
-MAX_KEY_LENGTH = 255
 MAX_ROWS = 1000
 NOT_STORED = "the lot is not valid; nothing was stored"
 
@@ -105,16 +104,7 @@ class Api(api.Routes):
         request: Request,
         caller: access.Operator,
         body: Annotated[JsonBody[LotReceived], Depends(LotBody)],
-        idempotency_key: Annotated[
-            str | None,
-            Header(
-                alias="Idempotency-Key",
-                description="Any text of the client.",
-                min_length=1,
-                max_length=MAX_KEY_LENGTH,
-                pattern=r"^[\x20-\x7e]*$",
-            ),
-        ] = None,
+        idempotency_key: Annotated[str | None, api.IDEMPOTENCY_KEY] = None,
     ) -> FeedLot:
         """A lot of feed was delivered.
 
@@ -193,7 +183,7 @@ class Api(api.Routes):
 
 async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:
     """Raises HttpError 400 if it is nobody's here: a typing error must not reach the cloud."""
-    if not await store.is_known_tenant(tx, tenant_id):
+    if not await registry.is_known_tenant(tx, tenant_id):
         reason = f"no device or farm of tenant {tenant_id!r} is known at this edge"
         raise HttpError(400, NOT_STORED, details=[{"field": "$.tenant_id", "reason": reason}])
 

@@ -105,20 +105,6 @@ class Lot:
     content_hash: bytes
 
 
-async def is_known_tenant(tx: db.Connection, tenant_id: str) -> bool:
-    """Whether a device, even a revoked one, or a farm of this edge is the tenant's."""
-    known: bool = await db.fetch_value(
-        tx,
-        "select exists (select from devices where tenant_id = %s) "
-        "or exists (select from farms where tenant_id = %s) "
-        "or exists (select from cloud_farms where tenant_id = %s)",
-        tenant_id,
-        tenant_id,
-        tenant_id,
-    )
-    return known
-
-
 async def add_lot(tx: db.Connection, lot: Lot) -> bool:
     """False if its id or its key is known already."""
     cursor = await tx.execute(

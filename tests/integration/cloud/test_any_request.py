@@ -298,6 +298,7 @@ def known(lots: list[dict[str, Any]], edge: Edge) -> dict[str, Known]:
         "GET /api/v1/weighvision/sessions/{session_id}": Known(
             path={"session_id": str(WEIGHING)}, query={"company": ""}
         ),
+        "GET /api/v1/kpis": Known(query={"from": "2026-05-01", "batch": "x-9", "company": ""}),
         "GET /api/v1/dead-letters": Known(query={"queue": PILE}),
         "GET /api/v1/dead-letters/messages": Known(query={"queue": PILE}),
         "POST /api/v1/dead-letters/redrive": Known(bodies=({"queue": PILE, "limit": 1},)),

@@ -58,7 +58,7 @@ async def reader(analytics: Analytics) -> AsyncIterator[Reader]:
     server = http.HttpServer(title="cloud", version="0")
     transport = httpx2.ASGITransport(app=server.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://cloud.test") as client:
-        Api(farm.pool, SignIns(farm.pool, lasts=HOUR)).add_to(server.app)
+        Api(SignIns(farm.pool, lasts=HOUR)).add_to(server.app)
         yield Reader(client, tokens)
 
 

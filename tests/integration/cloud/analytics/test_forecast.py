@@ -34,7 +34,7 @@ async def farm(analytics: Analytics, reader: Reader) -> Analytics:
             await analytics.send(*events)
     await analytics.settle()
     app: Any = reader.client._transport
-    ForecastApi(analytics.pool, SignIns(analytics.pool, lasts=timedelta(hours=1))).add_to(app.app)
+    ForecastApi(SignIns(analytics.pool, lasts=timedelta(hours=1))).add_to(app.app)
     return analytics
 
 

@@ -1,0 +1,1 @@
+"""Barn records that people enter at an edge."""
