@@ -54,10 +54,10 @@ def ls(
     except ValidationError as error:
         reasons = (f"--{field} {reason}" for field, reason in problems(error))
         terminal.fail("\n".join(reasons), code=2)
-    found = terminal.in_transaction(
+    figures = terminal.in_transaction(
         lambda tx: queries.page(tx, wanted(tenant, query)), terminal.CLOUD
     )
-    rows, following = cut(found, limit)
+    rows, following = cut(figures, limit)
     terminal.print_list(
         rows,
         _cells,
@@ -84,15 +84,15 @@ def show(
     async def read(tx: "db.Connection") -> dict[str, Any] | None:
         return await queries.summary(tx, tenant, batch)
 
-    found = terminal.in_transaction(read, terminal.CLOUD)
-    if found is None:
+    summary = terminal.in_transaction(read, terminal.CLOUD)
+    if summary is None:
         terminal.fail(f"tenant {tenant} has no batch {batch}")
-    known = {name: value for name, value in found.items() if name != "figures"}
+    known = {name: value for name, value in summary.items() if name != "figures"}
     terminal.print_result(
-        BatchSummary(**found).model_dump(mode="json"),
+        BatchSummary(**summary).model_dump(mode="json"),
         *terminal.fields(known),
         "",
-        *("  ".join(_figure(row)).rstrip() for row in found["figures"]),
+        *("  ".join(_figure(row)).rstrip() for row in summary["figures"]),
     )
 
 

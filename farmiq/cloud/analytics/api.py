@@ -195,10 +195,10 @@ class Api(api.Routes):
     async def summary(self, visit: AVisit, batch_id: str) -> Any:
         """A batch in short: its animals, the latest figures, and from when it may be sold."""
         async with self.people.caller(*visit) as caller:
-            found = await queries.summary(caller.connection, caller.tenant_id, batch_id)
-        if found is None:
+            batch = await queries.summary(caller.connection, caller.tenant_id, batch_id)
+        if batch is None:
             raise HttpError(404, "there is no such batch")
-        return found
+        return batch
 
     @route("GET", WEIGHINGS, WeighedDays, dependencies=[sign_in.SIGN_IN], responses={404: MISSING})
     async def weighings(

@@ -114,8 +114,8 @@ async def recompute_batch(
     if changed:
         new = {day.kpi_date: day for day in after}
         gone = [on for on in changed if on not in new]
-        found = [new[on] for on in changed if on in new]
-        await store.save_days(tx, tenant_id, batch_id, found, gone)
+        differing = [new[on] for on in changed if on in new]
+        await store.save_days(tx, tenant_id, batch_id, differing, gone)
     if later:
         await store.mark_dates(tx, batch, later)
     history = History(batch, standard, after)
@@ -156,13 +156,13 @@ async def _figure_dates(
 
 
 def _merged(
-    before: Sequence[Day], found: Iterable[Day], looked_at: Collection[date]
+    before: Sequence[Day], computed: Iterable[Day], looked_at: Collection[date]
 ) -> tuple[list[Day], list[date]]:
     """Pure: all days with those that were looked at as they are now, and which of them differ."""
-    old, new = {day.kpi_date: day for day in before}, {day.kpi_date: day for day in found}
+    old, new = {day.kpi_date: day for day in before}, {day.kpi_date: day for day in computed}
     changed = [on for on in looked_at if old.get(on) != new.get(on)]
-    kept = {on: day for on, day in old.items() if on not in set(looked_at)}
-    merged: Mapping[date, Day] = kept | new
+    unchanged = {on: day for on, day in old.items() if on not in set(looked_at)}
+    merged: Mapping[date, Day] = unchanged | new
     return [merged[on] for on in sorted(merged)], changed
 
 

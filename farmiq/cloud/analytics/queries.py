@@ -33,7 +33,7 @@ async def page(tx: db.Connection, wanted: dict[str, Any]) -> list[dict[str, Any]
 
 async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str, Any] | None:
     """A batch with its animals of today, and the latest figure of each type; None if unknown."""
-    found = await db.fetch_dicts(
+    batches = await db.fetch_dicts(
         tx,
         """
         select b.batch_id, b.farm_id, b.barn_id, b.species, b.breed, b.sex, b.placed_count,
@@ -57,7 +57,7 @@ async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str,
         """,
         (tenant_id, batch_id),
     )
-    if not found:
+    if not batches:
         return None
     figures = await db.fetch_dicts(
         tx,
@@ -70,7 +70,7 @@ async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str,
         """,
         (tenant_id, batch_id),
     )
-    return {**found[0], "figures": figures}
+    return {**batches[0], "figures": figures}
 
 
 async def weighed_dates(

@@ -308,8 +308,10 @@ def _growth(history: History, day: Day) -> Iterator[Figure]:
     if start is not None and on > start.on:
         gain = 1000 * (mean - start.weight_kg) / (on - start.on).days
         yield Figure(on, "adg", gain, day.weighed_count + start.weighings)
-    for kpi_type, (least, most) in GAINS.items():
-        before = history.weighed_between(on - timedelta(days=most), on - timedelta(days=least))
+    for kpi_type, (nearest, farthest) in GAINS.items():
+        before = history.weighed_between(
+            on - timedelta(days=farthest), on - timedelta(days=nearest)
+        )
         if before is not None and before.weight_mean_kg is not None:
             gain = 1000 * (mean - before.weight_mean_kg) / (on - before.kpi_date).days
             yield Figure(on, kpi_type, gain, day.weighed_count + before.weighed_count)
@@ -383,19 +385,21 @@ def _climate(day: Day) -> Iterator[Figure]:
 def touched(before: History, after: History, changed: Iterable[date]) -> set[date]:
     """The dates whose figures may differ because the facts of the `changed` dates do (C-112)."""
     dates = {*before.by_date, *after.by_date}
-    found: set[date] = set()
+    reached: set[date] = set()
     for on in changed:
         old, new = before.by_date.get(on), after.by_date.get(on)
-        found.add(on)
+        reached.add(on)
         blank = Day(kpi_date=on)
         if (old or blank).running != (new or blank).running:
-            found |= {other for other in dates if other > on}
+            reached |= {other for other in dates if other > on}
         if (old or blank).weighed != (new or blank).weighed:
-            offsets = [n for least, most in GAINS.values() for n in range(least, most + 1)]
-            found |= {on + timedelta(days=n) for n in offsets} & dates
+            offsets = [
+                n for nearest, farthest in GAINS.values() for n in range(nearest, farthest + 1)
+            ]
+            reached |= {on + timedelta(days=n) for n in offsets} & dates
             if after.placing_weight_kg is None and _is_first(before, on) | _is_first(after, on):
-                found |= {other for other in dates if other > on}
-    return found
+                reached |= {other for other in dates if other > on}
+    return reached
 
 
 def _is_first(history: History, on: date) -> bool:

@@ -1,8 +1,8 @@
 """Daily figures of batches: events mark days, marked days are computed again from tables.
 
-farmiq.*.exchange --days.queue--> [handlers] --analytics_dirty_days, analytics_pending--> [jobs]
-weight_sessions, feed_events, barn_events, telemetry_agg, master data --> [jobs] --batch_days,
-kpi_daily--> [api], pages; --kpi.daily.updated--> farmiq.kpi.exchange --kpi.queue--> kpi_events
+farmiq.*.exchange --days.queue--> [analytics] --analytics_dirty_days, analytics_pending-->
+weight_sessions, feed_events, barn_events, telemetry_agg, master data --> [analytics] --batch_days,
+kpi_daily--> people, pages; --kpi.daily.updated--> farmiq.kpi.exchange --kpi.queue--> kpi_events
 """
 
 import asyncio

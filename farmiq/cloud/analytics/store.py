@@ -361,7 +361,7 @@ async def remove_pending(tx: db.Connection, events: Collection[tuple[str, UUID]]
 
 
 async def find_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> Batch | None:
-    found = await db.fetch_as(
+    batches = await db.fetch_as(
         tx,
         Batch,
         """
@@ -372,7 +372,7 @@ async def find_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> Batch 
         """,
         (tenant_id, batch_id),
     )
-    return found[0] if found else None
+    return batches[0] if batches else None
 
 
 async def standard(tx: db.Connection, batch: Batch) -> list[StandardRow]:
@@ -438,8 +438,8 @@ async def facts(tx: db.Connection, batch: Batch, dates: Collection[date]) -> lis
     for read in (_hours, _weighings, _intakes, _records, _climate):
         for row in await read(tx, batch, wanted):
             by_date[row.pop("kpi_date")].update(row)
-    found = [_day(on, values) for on, values in by_date.items()]
-    return [day for day in found if not day.is_empty]
+    days_of_batch = [_day(on, values) for on, values in by_date.items()]
+    return [day for day in days_of_batch if not day.is_empty]
 
 
 def _day(on: date, values: dict[str, Any]) -> Day:
@@ -627,17 +627,21 @@ async def _climate(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
 
 
 async def save_days(
-    tx: db.Connection, tenant_id: str, batch_id: str, found: Collection[Day], gone: Collection[date]
+    tx: db.Connection,
+    tenant_id: str,
+    batch_id: str,
+    changed: Collection[Day],
+    gone: Collection[date],
 ) -> None:
     """Store changed facts, and remove days that have none any more."""
     await tx.execute(
         "delete from batch_days where tenant_id = %s and batch_id = %s and kpi_date = any(%s)",
-        (tenant_id, batch_id, [*gone, *(day.kpi_date for day in found)]),
+        (tenant_id, batch_id, [*gone, *(day.kpi_date for day in changed)]),
     )
     rows = [
         {"tenant_id": tenant_id, "batch_id": batch_id}
         | {name: getattr(day, name) for name in _FACTS}
-        for day in found
+        for day in changed
     ]
     await tx.execute(
         f"""

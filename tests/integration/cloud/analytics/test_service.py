@@ -73,7 +73,7 @@ def not_doubled(farm: Analytics) -> bool:
     return all(one != other for one, other in pairwise(rows))
 
 
-@pytest.mark.req("RB-04", "RB-16", "RB-28")
+@pytest.mark.req("RB-04", "RB-28", "FB-13")
 async def test_events_of_the_bus_become_figures_and_events(
     analytics: Analytics, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
 ) -> None:

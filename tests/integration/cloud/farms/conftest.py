@@ -84,5 +84,5 @@ async def registry(cloud_db: Database) -> AsyncIterator[Registry]:
             transport=httpx2.ASGITransport(app=server.app), base_url="http://cloud.test"
         ) as client,
     ):
-        Api(pool, SignIns(pool, lasts=HOUR)).add_to(server.app)
+        Api(SignIns(pool, lasts=HOUR)).add_to(server.app)
         yield Registry(cloud_db, client, tokens, {"hill": str(hill), "dale": str(dale)})
