@@ -33,26 +33,28 @@ def forecast(
     from farmiq.cloud.analytics import forecast as forecasts
 
     day = on.date() if on else None
-    found = terminal.in_transaction(
+    answer = terminal.in_transaction(
         lambda tx: forecasts.forecast(tx, tenant, batch, on=day, target_kg=target_kg),
         terminal.CLOUD,
     )
-    if found is None:
+    if answer is None:
         terminal.fail(f"company {tenant} has no batch {batch}; `farmiq batch ls` lists them")
-    terminal.print_result(found.model_dump(mode="json"), *_lines(found))
-    is_answered = found.weight.reason is None and (found.target is None or not found.target.reason)
+    terminal.print_result(answer.model_dump(mode="json"), *_lines(answer))
+    is_answered = answer.weight.reason is None and (
+        answer.target is None or not answer.target.reason
+    )
     return 0 if is_answered else 3
 
 
-def _lines(found: "Forecast") -> list[str]:
-    curve = found.method or f"none: {found.reason}"
+def _lines(answer: "Forecast") -> list[str]:
+    curve = answer.method or f"none: {answer.reason}"
     lines = [
-        f"weighed    {found.weighed_days} days, last {found.last_weighed_on or 'never'}",
+        f"weighed    {answer.weighed_days} days, last {answer.last_weighed_on or 'never'}",
         f"curve      {curve}",
     ]
-    if found.method is None:
+    if answer.method is None:
         return lines
-    return [*lines, _weight(found.weight), *([_target(found.target)] if found.target else [])]
+    return [*lines, _weight(answer.weight), *([_target(answer.target)] if answer.target else [])]
 
 
 def _weight(weight: "ExpectedWeight") -> str:

@@ -222,13 +222,13 @@ class ForecastApi(api.Routes):
     ) -> Any:
         """What a batch will weigh on a day, and when it reaches its target weight."""
         async with self.people.caller(request, query.company) as caller:
-            found = await forecast(
+            answer = await forecast(
                 caller.connection,
                 caller.tenant_id,
                 batch_id,
                 on=query.on,
                 target_kg=query.target_kg,
             )
-        if found is None:
+        if answer is None:
             raise HttpError(404, "there is no such batch")
-        return found
+        return answer

@@ -57,12 +57,11 @@ async def test_forecast_by_http_is_near_the_truth_and_of_the_own_company(reader:
         assert (await reader.get("batches/grown/forecast", **wrong)).status_code == 400
 
 
-async def test_forecast_command_prints_days_and_reasons(
+def test_forecast_command_prints_days_and_reasons(
     farm: Analytics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FARMIQ_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("FARMIQ_CLOUD_DB_URL", farm.site.database.url)
-    farm.pool  # noqa: B018 - the database stays open while the command reads it
 
     def run(*arguments: str) -> Any:
         return CliRunner().invoke(cli.app, ["kpi", "forecast", *arguments, "--tenant", "t-001"])
