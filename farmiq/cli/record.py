@@ -97,13 +97,13 @@ def ls(
     given = {"farm": farm, "barn": barn, "batch": batch, "type": record_type, "limit": limit}
     kind = edge_api.EdgeRecordFilter if edge else cloud_api.RecordFilter
     wanted = entries.query(kind, **given, cursor=cursor).page()
-    found = terminal.in_transaction(
+    stored = terminal.in_transaction(
         (lambda tx: edge_store.page(tx, {**wanted, "tenant": tenant}))
         if edge
         else (lambda tx: cloud_store.page(tx, tenant, wanted)),
         terminal.EDGE if edge else terminal.CLOUD,
     )
-    page, following = cut(found, limit, at="occurred_at", key="event_id")
+    page, following = cut(stored, limit, at="occurred_at", key="event_id")
     rows = [{name: row[name] for name in _columns(edge=edge)} for row in page]
     terminal.print_list(
         rows,

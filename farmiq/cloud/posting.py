@@ -35,7 +35,7 @@ from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
 
 EVERY_S = 0.5
-BUS_AWAY_S = 2.0
+BUS_DOWN_S = 2.0
 PUBLISH_WITHIN_S = 10.0
 MAX_EVENTS = 500
 
@@ -220,7 +220,7 @@ def publish_job(pool: db.Pool, publisher: amqp.Publisher, *event_types: str) -> 
             return {"count": await publish_pending(pool, publisher, *event_types)}
         except amqp.BusDownError as error:
             log.get("posting").warning("posting.bus_away", error=db.first_line(error))
-            await asyncio.sleep(BUS_AWAY_S)
+            await asyncio.sleep(BUS_DOWN_S)
             return {}
 
     return Job("posting.publish", EVERY_S, publish)

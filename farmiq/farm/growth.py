@@ -34,7 +34,7 @@ USUAL_RATE, RATE_SPREAD, RATE_POWER = math.log(0.065), 0.4, 0.27
 # No batch follows a curve for ever: the share of the gain still to come that is uncertain, and the
 # spread of a day that lies as far back as the batch is old. Set by the back-test (D-390).
 GAIN_SPREAD = {"gompertz": 0.10, "trend": 0.25}
-AGEING = 0.25
+AGE_SPREAD = 0.25
 # Standard normal: 80 % lie within so many standard deviations.
 Z80 = 1.2815515655446004
 MAX_STEPS, MAX_DAMPING = 60, 1e9
@@ -343,7 +343,7 @@ def _variances(days: Sequence[DailyMean], *, cv: float) -> list[float]:
     """Of ln mean: few animals, the day, and how old it is."""
     last = days[-1].age_days
     return [
-        cv**2 / day.count + DAY_CV**2 + (AGEING * (last - day.age_days) / max(last, 1)) ** 2
+        cv**2 / day.count + DAY_CV**2 + (AGE_SPREAD * (last - day.age_days) / max(last, 1)) ** 2
         for day in days
     ]
 

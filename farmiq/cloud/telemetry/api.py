@@ -110,12 +110,12 @@ class Api(api.Routes):
 async def _raw(
     connection: db.Connection, query: CloudRangeFilter, some: list[KnownSeries]
 ) -> dict[str, Any]:
-    found = await queries.readings(
+    readings = await queries.readings(
         connection, some, begin=query.begin, end=query.end, limit=query.limit + 1
     )
-    if len(found) > query.limit:
+    if len(readings) > query.limit:
         raise _too_many(query, f"there are more than {query.limit} readings")
-    return _range(query, "raw", 0.0, found)
+    return _range(query, "raw", 0.0, readings)
 
 
 async def _buckets(
@@ -130,8 +130,8 @@ async def _buckets(
         many = f"{len(some)} series" if len(some) <= query.limit else f"more than {query.limit}"
         raise _too_many(query, f"{many} have more than {query.limit} points")
     steps = [(known, points.at_least(step, known.aggregation_window)) for known in some]
-    found = await queries.buckets(connection, steps, begin=query.begin, end=query.end)
-    return _range(query, step.window, step.length.total_seconds(), found)
+    buckets = await queries.buckets(connection, steps, begin=query.begin, end=query.end)
+    return _range(query, step.window, step.length.total_seconds(), buckets)
 
 
 def _too_many(query: CloudRangeFilter, why: str) -> HttpError:
@@ -142,12 +142,12 @@ def _too_many(query: CloudRangeFilter, why: str) -> HttpError:
 
 
 def _range(
-    query: CloudRangeFilter, bucket: CloudBucketName, step_s: float, found: list[Any]
+    query: CloudRangeFilter, bucket: CloudBucketName, step_s: float, points: list[Any]
 ) -> dict[str, Any]:
     return {
         "bucket": bucket,
         "step_s": step_s,
         "from": query.begin,
         "to": query.end,
-        "points": found,
+        "points": points,
     }

@@ -24,7 +24,7 @@ from farmiq.plumbing.bus import amqp
 
 MAX_PUBLISHED = 500
 DEFAULT_ZONE = "UTC"  # of farms that nobody registered
-KEPT_DAYS = 365 * 100  # before the first batch: readings of any age are counted
+RETENTION_DAYS = 365 * 100  # before the first batch: readings of any age are counted
 
 RECOMPUTED = prometheus_client.Counter(
     "farmiq_cloud_telemetry_buckets_made_total", "Buckets made, or made again", ["window"]
@@ -60,7 +60,7 @@ async def recompute_all(pool: db.Pool, *, max_hours: int = MAX_HOURS) -> None:
     It ends if somebody else recomputes.
     """
     async with db.transaction(pool) as tx:
-        await ROLLUPS.initialize(tx, timezone=DEFAULT_ZONE, retention_days=KEPT_DAYS)
+        await ROLLUPS.initialize(tx, timezone=DEFAULT_ZONE, retention_days=RETENTION_DAYS)
         up_to = await ROLLUPS.newest_mark(tx)
     while await _recompute_next_rezoned(pool):
         pass
