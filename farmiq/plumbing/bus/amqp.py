@@ -19,6 +19,8 @@ from farmiq.plumbing.bus import amqp_reader, amqp_stream
 from farmiq.plumbing.tls import Tls
 
 CONNECT_TIMEOUT_S = 10.0
+# To connect and declare everything: a slow broker takes longer than a caller waits.
+OPEN_TIMEOUT_S = 60.0
 # Below the time that a check of readiness has.
 PING_WITHIN_S = 2.0
 CONFIRMED_WITHIN_S = 3.0
@@ -172,16 +174,18 @@ class Publisher:
         self._url, self._name, self._topology, self._tls = url, name, topology, tls
         self._stack = contextlib.AsyncExitStack()
         self._link: amqp_stream.Link | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[amqp_stream.Link] | None = None
 
     async def publish(self, messages: Sequence[Outgoing], *, timeout_s: float) -> None:
         """Returns when the broker has confirmed every one. Raises BusDownError otherwise."""
+        link = None
         try:
             async with asyncio.timeout(timeout_s):
                 link = await self._open()
                 await link.publish(messages)
         except UNAVAILABLE as error:
-            await self.close()
+            if link is not None and link is self._link:
+                await self._close_link()
             raise BusDownError(f"not confirmed: {why(error)}") from error
 
     async def problem(self) -> str | None:
@@ -199,26 +203,41 @@ class Publisher:
         return None
 
     async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        await self._close_link()
+
+    async def _close_link(self) -> None:
         self._link = None
         stack, self._stack = self._stack, contextlib.AsyncExitStack()
         with contextlib.suppress(*UNAVAILABLE):
             await stack.aclose()
 
     async def _open(self) -> amqp_stream.Link:
-        async with self._opening:
-            if self._link is None or self._link.is_closed:
-                await self.close()
-                async with connection(self._url, name=self._name, tls=self._tls) as declaring:
-                    await ensure(declaring, self._topology)
-                self._link = await self._stack.enter_async_context(
-                    amqp_stream.opened(
-                        self._url,
-                        name=self._name,
-                        context=_tls_context(self._url, self._tls),
-                        within_s=CONNECT_TIMEOUT_S,
-                    )
-                )
+        """The link. A caller that waits no longer does not end the opening of a slow one."""
+        if self._link is not None and not self._link.is_closed:
             return self._link
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._connect())
+            # Read here, since all callers may have gone.
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._opening)
+
+    async def _connect(self) -> amqp_stream.Link:
+        await self._close_link()
+        async with asyncio.timeout(OPEN_TIMEOUT_S):
+            async with connection(self._url, name=self._name, tls=self._tls) as declaring:
+                await ensure(declaring, self._topology)
+            self._link = await self._stack.enter_async_context(
+                amqp_stream.opened(
+                    self._url,
+                    name=self._name,
+                    context=_tls_context(self._url, self._tls),
+                    within_s=CONNECT_TIMEOUT_S,
+                )
+            )
+        return self._link
 
 
 @contextlib.asynccontextmanager

@@ -141,6 +141,28 @@ async def test_a_broker_that_stops_answering_is_a_problem_while_it_is_connected(
             link.swallowing = False
 
 
+async def test_a_broker_slower_than_each_caller_waits_is_connected_in_the_end(
+    vhost: str,
+) -> None:
+    """Callers that give up must not begin the declaring of all queues again and again."""
+    parts = urlsplit(vhost)
+    async with linked(parts.hostname or "", parts.port or 0) as link:
+        url = vhost.replace(f":{parts.port}", f":{link.port_here}")
+        link.delay_s = 0.05
+
+        async def is_published(publisher: Publisher) -> bool:
+            try:
+                await publisher.publish(outgoing(b"1"), timeout_s=0.5)
+            except BusDownError:
+                return False
+            return True
+
+        async with amqp.publisher(url, name="test", topology=TOPOLOGY) as publisher:
+            assert not await is_published(publisher)
+            await until(lambda: is_published(publisher))
+            assert await waiting(vhost, "work.queue") == 1
+
+
 async def test_a_message_that_is_never_confirmed_is_a_problem(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
