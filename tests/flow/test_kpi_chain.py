@@ -71,7 +71,7 @@ def heads(days: list[Day]) -> set[tuple[str, date, int]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.req("RB-04", "RB-14", "RB-16", "FB-11", "FB-13")
+@pytest.mark.req("RB-04", "RB-14", "FB-11", "FB-13")
 async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sites: Farm) -> None:
     farm, life = two_sites, a_life()
     days = [lived.day for lived in history.lived(life, STANDARD)]

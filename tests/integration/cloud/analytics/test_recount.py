@@ -572,7 +572,6 @@ def _readings(draw: st.DrawFn) -> Make:
     return make
 
 
-@pytest.mark.req("RB-16")
 @settings(max_examples=15)
 @given(life=lives(), dice=st.randoms(use_true_random=False), copies=st.integers(1, 3))
 async def test_figures_equal_a_recount_for_any_order_and_repetition(
@@ -614,7 +613,6 @@ async def test_figures_equal_a_recount_for_any_order_and_repetition(
     check(await cloud.figures(life.tenant_id), meant)
 
 
-@pytest.mark.req("RB-16")
 async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: Cloud) -> None:
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, worked_examples.TENANT, name="One")
