@@ -572,7 +572,8 @@ def _readings(draw: st.DrawFn) -> Make:
     return make
 
 
-@settings(max_examples=15)
+@pytest.mark.timeout(600)
+@settings(max_examples=8)
 @given(life=lives(), dice=st.randoms(use_true_random=False), copies=st.integers(1, 3))
 async def test_figures_equal_a_recount_for_any_order_and_repetition(
     cloud: Cloud, life: Life, dice: random.Random, copies: int

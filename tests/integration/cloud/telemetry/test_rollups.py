@@ -47,7 +47,7 @@ def register(database: Database, zone: str, *, farm: str = "f-1") -> None:
 
 @pytest.mark.req("RB-28")
 @given(seed=st.integers(0, 2**32), zone=st.sampled_from(list(ZONES)))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_buckets_of_late_and_repeated_readings_equal_a_full_recompute(
     cloud_db: Database, company: UUID, seed: int, zone: str
 ) -> None:
@@ -91,7 +91,7 @@ Sums = tuple[int, float, bool]  # count, mean, whether an edge sent it
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_buckets_that_edges_send_and_readings_meet_in_one_table_in_any_order(
     cloud_db: Database, company: UUID, seed: int
 ) -> None:
