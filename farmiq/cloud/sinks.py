@@ -22,8 +22,6 @@ async def store_device_events(tx: db.Connection, events: Sequence[BusEvent]) -> 
 
 
 INFERENCE = Sink("inference", bus.INFERENCE, sink.insert_into("inference_events"))
-FEED = Sink("feed", bus.FEED, sink.insert_into("feed_events"))
-BARN = Sink("barn", bus.BARN, sink.insert_into("barn_events"))
 DEVICE = Sink("device", bus.DEVICE, store_device_events)
 SYNC = Sink(
     "sync",

@@ -6,13 +6,16 @@ farmiq.barn.exchange --queue--> [barn] --barn_events--> people, figures
 A record that somebody posts takes the same way as one of an edge: over the bus, into barn_events.
 """
 
-from farmiq.cloud import posting, sinks
+from farmiq.cloud import bus, posting, sink
 from farmiq.cloud.barn.api import Api
+from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 
 NAME = "cloud-barn-service"
 
+EVENTS = Sink("barn", bus.BARN, sink.insert_into("barn_events"))
+
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
-    await posting.run(settings, server, sinks.BARN, Api)
+    await posting.run(settings, server, EVENTS, Api)

@@ -102,7 +102,7 @@ def _text(value: object) -> str | None:
 
 def _clean(text: str) -> str:
     """Text that a database and a terminal can show; bodies and properties may have any."""
-    return storable(text, max_length=None)
+    return storable(text.replace("\0", ""), max_length=None)
 
 
 def _short(value: object) -> str | None:

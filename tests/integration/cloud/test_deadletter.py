@@ -215,7 +215,9 @@ async def test_an_event_nobody_wanted_goes_back_to_its_exchange(
     async with amqp.connection(url, name="test") as opened:
         channel = await opened.channel()
         queue = await channel.get_queue(bus.FEED.queue, ensure=False)
-        await queue.unbind("farmiq.feed.exchange", "feed.lot.received")
+        days = await channel.get_queue(bus.DAYS.queue, ensure=False)
+        for bound in (queue, days):
+            await bound.unbind("farmiq.feed.exchange", "feed.lot.received")
         body = written(sample("feed.lot.received"))
         outbox = await consume.confirming(opened)
         await outbox.basic_publish(

@@ -16,8 +16,9 @@ import psycopg
 import pytest
 
 from farmiq import services
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
 from farmiq.cloud.bus import UNROUTED_QUEUE
+from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
@@ -186,7 +187,7 @@ async def test_each_event_three_times_in_any_order_is_one_row(
 async def test_the_same_id_of_two_tenants_is_two_events(cloud: CloudSite, pool: db.Pool) -> None:
     event = sample("feed.lot.received")
     bodies = [written(event), written({**event, "tenant_id": "t-002"})]
-    assert await sink.store_events(pool, bodies, sinks.FEED) == {}
+    assert await sink.store_events(pool, bodies, feed.EVENTS) == {}
     assert cloud.rows("select tenant_id from feed_events order by 1") == [("t-001",), ("t-002",)]
 
 
@@ -244,7 +245,7 @@ async def test_a_company_that_is_added_in_time_gets_its_event(
 ) -> None:
     patient = quick.model_copy(update={"bus_retry_s": (0.01, 2.0, 5.0, 20.0)})
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(patient, server, sinks.FEED))
+    tasks.create_task(sink.run(patient, server, feed.EVENTS))
     body = written(sample("feed.lot.received", tenant_id="t-new"))
     await publisher.publish([outgoing("feed.lot.received", body)], timeout_s=60)
     url = cloud.settings.amqp_url.get_secret_value()
@@ -269,7 +270,9 @@ class Process:
 
     def start(self, *, crash_at: str = "") -> "subprocess.Popen[bytes]":
         environment = {**self._environment, "FARMIQ_CRASH_AT": crash_at}
-        process = preloaded.run(sinks.FEED.work.service, environment, log=self._folder / "feed.log")
+        process = preloaded.run(
+            feed.EVENTS.work.service, environment, log=self._folder / "feed.log"
+        )
         self.running.append(process)
         return process
 

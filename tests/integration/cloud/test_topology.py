@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
+from farmiq.cloud.feed import service as feed
 from farmiq.lab.demo import provision
 from farmiq.plumbing import http
 from farmiq.plumbing.bus import amqp, consume
@@ -143,7 +144,7 @@ async def test_the_login_of_a_service_suffices_for_its_work_and_for_nothing_else
         }
     )
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(settings, server, sinks.FEED))
+    tasks.create_task(sink.run(settings, server, feed.EVENTS))
     async with amqp.publisher(
         logins["cloud-ingestion"], name="test", topology=bus.TOPOLOGY
     ) as publisher:

@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 import psycopg
 
 from farmiq import trace
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
+from farmiq.cloud.feed import service as feed
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 from farmiq.plumbing.bus.delivery import Properties
@@ -29,7 +30,7 @@ async def test_an_event_that_only_its_familys_table_knows_is_found(
     event = sample("feed.lot.received")
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
+    tasks.create_task(sink.run(cloud.settings, server, feed.EVENTS))
     await until(lambda: kept(cloud, "feed_events"))
 
     async def places(event_id: UUID) -> dict[str, bool]:
@@ -57,7 +58,7 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
         )
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(quick, server, sinks.FEED))
+    tasks.create_task(sink.run(quick, server, feed.EVENTS))
     await until(partial(has, url_of(cloud), bus.FEED.dead_letters, 1))
     sites = trace.Sites(None, cloud.database.url, url_of(cloud))
     hops = await trace.trace(UUID(event["event_id"]), sites)
