@@ -10,7 +10,7 @@ from typing import Literal
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 AREAS = (
-    "telemetry", "weighvision", "media", "feed", "devices", "sync", "quarantine", "alerts",
+    "telemetry", "weighvision", "media", "feed", "barn", "devices", "sync", "quarantine", "alerts",
     "losses",
 )  # fmt: skip
 _PREFIX = "fiq_"

@@ -48,7 +48,8 @@ class RecordPosted(barn.RecordContent, frozen=True, kw_only=True, forbid_unknown
         super().__post_init__()
 
     def _litres(self) -> str | None:
-        if self.record_type == "water" and self.unit and self.unit not in barn.LITRES_OF:
+        given = self.unit not in (None, _UNSET)
+        if self.record_type == "water" and given and self.unit not in barn.LITRES_OF:
             return f"`unit` of water is one of {', '.join(barn.LITRES_OF)}"
         return None
 

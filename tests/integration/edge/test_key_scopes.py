@@ -1,6 +1,8 @@
 """Keys of the edge's HTTP API that reach one tenant, or one part of it."""
 
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,6 +24,7 @@ from tests.integration.edge.sync.conftest import pool, settings
 from tests.integration.edge.sync.owed import event, force, owe
 
 __all__ = ["pool", "settings"]  # the fixtures
+OPENAPI = Path(__file__).parents[3] / "docs/openapi-edge.json"
 WEIGHING = "0190a1d1-9999-7d3f-b2e4-9e8b5f8e0101"
 
 
@@ -117,6 +120,12 @@ async def test_key_of_one_area_gets_403_in_others(
     for path in (devices.ROUTE, sync.STATUS, telemetry.LATEST, "/api/v1/weighvision/sessions"):
         answer = await edge.get(path, headers=feed)
         assert (answer.status_code, "is for feed" in answer.text) == (403, True)
+
+
+def test_key_may_be_bound_to_any_area_of_the_api() -> None:
+    paths = json.loads(OPENAPI.read_text())["paths"]
+    served = {path.split("/")[3] for path in paths if path.startswith("/api/v1/")}
+    assert served <= set(api_keys.AREAS)
 
 
 async def test_a_route_about_all_tenants_is_closed_to_a_key_of_one(

@@ -37,7 +37,8 @@ as $$
         (public.fn_now() at time zone coalesce(f.timezone, 'UTC'))::date as today
       from keyed k
       left join public.farms f on f.tenant_id = fn_feed_stock.tenant and f.farm_id = k.farm_id
-      where not k.is_lot and not k.clock_suspect and k.key is not null
+      -- An entry of 0 kg takes another one back: nothing was taken in.
+      where not k.is_lot and not k.clock_suspect and k.key is not null and k.quantity_kg > 0
     ) d
     where d.day < d.today
     group by d.key, d.day

@@ -108,6 +108,19 @@ async def test_days_left_count_the_last_seven_local_days_with_intake(api: Cloud)
     assert barn["days_left"] == pytest.approx((10_000 - 510) / 70)
 
 
+async def test_day_whose_only_intake_was_taken_back_is_none_with_intake(api: Cloud) -> None:
+    await api.entered(LOTS, feed_lot_id="lot-1", quantity_kg=1000)
+    await api.entered(INTAKES, quantity_kg=70, occurred_at=days_ago(2))
+    wrong = await api.entered(INTAKES, quantity_kg=30, occurred_at=days_ago(4))
+    await api.entered(INTAKES, quantity_kg=0, occurred_at=days_ago(4), replaces=wrong["event_id"])
+    await stored(api, 4)
+
+    (barn,) = (await api.get(STOCK, by="barn"))["stock"]
+
+    assert barn["daily_kg"] == 70
+    assert barn["days_left"] == pytest.approx(930 / 70)
+
+
 async def test_stock_below_zero_says_that_a_delivery_is_missing(api: Cloud) -> None:
     await api.entered(INTAKES, quantity_kg=10, occurred_at=days_ago(2))
     await stored(api, 1)

@@ -69,6 +69,15 @@ async def test_correction_names_the_record_and_the_old_one_counts_no_more(api: C
     assert replaced == {first["record_id"]: second["record_id"], second["record_id"]: None}
 
 
+async def test_note_takes_a_head_count_back(api: Cloud) -> None:
+    wrong = await api.entered(BARN, record_type="head_count", value=60)
+
+    await api.entered(BARN, record_type="note", value="other barn", replaces=wrong["record_id"])
+
+    await until(lambda: api.count("barn_events") == 2)
+    assert api.site.rows("select record_type from counted_records") == [("note",)]
+
+
 _LATER = (datetime.now(UTC) + timedelta(days=2)).isoformat()
 
 
@@ -85,6 +94,7 @@ _LATER = (datetime.now(UTC) + timedelta(days=2)).isoformat()
         ({"dose": 2}, 400, "body", "is for treatments"),
         ({"record_type": "treatment"}, 400, "body", "needs its `product`"),
         ({"record_type": "water", "unit": "gallons"}, 400, "body", "`unit` of water"),
+        ({"record_type": "water", "unit": ""}, 400, "body", "`unit` of water"),
         ({"barn_id": "b-7"}, 404, "barn_id", "there is no barn 'b-7'"),
         ({"batch_id": "flock-7"}, 404, "batch_id", "there is no batch 'flock-7'"),
         ({"batch_id": "flock-2"}, 400, "batch_id", "is in hill/b-2"),
