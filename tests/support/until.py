@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+import psycopg
+
 T = TypeVar("T")
 
 PAUSE_S = 0.02
@@ -22,13 +24,19 @@ async def until(condition: Callable[[], T], *, within_s: float = ...) -> T: ...
 
 
 async def until(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
-    """What `condition` says, as soon as it is true. Fails the test if it is not within the time."""
+    """What `condition` says, as soon as it is true. Fails the test if it is not within the time.
+
+    A table that a service in this very process has locked is asked again when that has gone on.
+    """
     ends_at = time.monotonic() + within_s
     while True:
         asked_at = time.monotonic()
-        found = condition()
-        if inspect.isawaitable(found):
-            found = await found
+        try:
+            found = condition()
+            if inspect.isawaitable(found):
+                found = await found
+        except psycopg.errors.LockNotAvailable:
+            found = None
         if found:
             return found
         now = time.monotonic()

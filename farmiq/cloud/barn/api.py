@@ -115,7 +115,7 @@ class Api(api.Routes):
         BarnRecords,
         operation_id="getBarnRecords",
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV},
+        responses={200: api.CSV, **people.NO_COMPANY},
     )
     async def records(self, request: Request, query: Annotated[RecordFilter, Query()]) -> Any:
         """Barn records, newest first."""

@@ -159,7 +159,7 @@ def _listing(path: str, model: Any, operation_id: str) -> Callable[[Handler], Ha
         model,
         operation_id=operation_id,
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV},
+        responses={200: api.CSV, **people.NO_COMPANY},
     )
 
 
@@ -219,7 +219,12 @@ class Api(api.Routes):
         return {"intakes": page, "next_cursor": following}
 
     @api.route(
-        "GET", STOCK, FeedStocks, operation_id="getFeedStock", dependencies=[sign_in.SIGN_IN]
+        "GET",
+        STOCK,
+        FeedStocks,
+        operation_id="getFeedStock",
+        dependencies=[sign_in.SIGN_IN],
+        responses=people.NO_COMPANY,
     )
     async def get_stock(self, request: Request, query: Annotated[StockFilter, Query()]) -> Any:
         """Feed that is left of each lot, silo or barn, by recount."""

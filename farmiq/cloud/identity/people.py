@@ -23,6 +23,7 @@ from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
 ATTEMPTS = 5
+NO_COMPANY = {404: "NOT_FOUND: there is no such company, or not for you."}
 # Errors of the database, by the answer to them.
 _CONFLICT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _NOT_FOUND = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)

@@ -34,7 +34,9 @@ class CloudSite:
         return tokens.sign(self.key, **{**claims, **changes})
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.database.admin_url) as connection:
+        # A service of this process may hold a lock, and goes on only when this has ended.
+        options = "-c lock_timeout=1s"
+        with psycopg.connect(self.database.admin_url, options=options) as connection:
             return connection.execute(query.encode()).fetchall()
 
 

@@ -28,7 +28,12 @@ async def test_farm_zone_command_marks_the_farms_days(pool: db.Pool, edge_db: Da
     for _ in range(2):
         assert farmiq("farm", "set", "t-1", "f-1", "--timezone", "Asia/Bangkok").exit_code == 0
     assert json.loads(farmiq("farm", "ls", "--json").stdout) == [
-        {"tenant_id": "t-1", "farm_id": "f-1", "timezone": "Asia/Bangkok"}
+        {
+            "tenant_id": "t-1",
+            "farm_id": "f-1",
+            "timezone": "Asia/Bangkok",
+            "set_here": True,
+        }
     ]
     assert "Asia/Bangkok" in farmiq("farm", "ls").stdout
     assert rows(edge_db, "select device_id from telemetry_rezoned order by 1") == [
