@@ -74,6 +74,7 @@ def site(
             **images(engines["FARMIQ_CLOUD_S3_URL"], cloud),
             **cameras(engines["FARMIQ_CLOUD_S3_URL"], owner, one),
             **farms(owner),
+            **entries(owner),
         }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
@@ -206,6 +207,27 @@ def farms(owner: Owner) -> dict[str, Known]:
                 prepare=lambda: register(owner),
             )
     return found
+
+
+def entries(owner: Owner) -> dict[str, Known]:
+    """What people enter about a barn that is registered, and its lists."""
+    place = {"farm_id": "f-8", "barn_id": "b-8"}
+    bodies = {
+        "barn/records": {**place, "record_type": "mortality", "value": 3},
+        "feed/lots": {**place, "feed_lot_id": "l-1", "quantity_kg": 12.5},
+        "feed/intakes": {**place, "source": "MANUAL", "quantity_kg": 12.5},
+    }
+    lists = {f"GET /api/v1/{path}": Known(query={"cursor": "", "company": ""}) for path in bodies}
+    return {
+        **{
+            f"POST /api/v1/{path}": Known(
+                query={"company": ""}, bodies=(body,), prepare=lambda: register(owner)
+            )
+            for path, body in bodies.items()
+        },
+        **lists,
+        "GET /api/v1/feed/stock": Known(query={"company": ""}),
+    }
 
 
 def register(owner: Owner) -> None:

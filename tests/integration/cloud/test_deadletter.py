@@ -21,9 +21,10 @@ import psycopg
 import pytest
 import structlog
 
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
 from farmiq.cloud.deadletter import handlers, service, watch
 from farmiq.cloud.deadletter.rules import BusFilter
+from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp, consume
@@ -164,7 +165,7 @@ async def test_a_dry_run_does_nothing_and_a_redrive_delivers_once(
     assert outcomes[-1] == {"summary": {"redriven": 120}}
     assert {each["event_id"] for each in outcomes[:-1]} == {each["event_id"] for each in events}
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
+    tasks.create_task(sink.run(cloud.settings, server, feed.EVENTS))
     await until(lambda: len(kept(cloud, "feed_events")) == 120)
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}
     await until(partial(has, url, PILE, 1))
@@ -244,7 +245,7 @@ async def test_a_crash_in_the_middle_of_a_redrive_loses_and_doubles_nothing(
     code, said, problem = await dlq(cloud, *options)
     assert (code, said) == (0, "redriven 80\n"), problem
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
+    tasks.create_task(sink.run(cloud.settings, server, feed.EVENTS))
     await until(lambda: len(kept(cloud, "feed_events")) == 130)
     await until(partial(has, url, bus.FEED.queue, 0))
     assert set(kept(cloud, "feed_events")) == {each["event_id"] for each in events}

@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
 from farmiq.cloud.deadletter import handlers, store
 from farmiq.cloud.deadletter.rules import BusFilter
+from farmiq.cloud.feed import service as feed
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp, consume
 from farmiq.plumbing.bus.delivery import Properties
@@ -42,7 +43,7 @@ async def test_a_poison_letter_is_counted_shown_and_redriven_without_what_nobody
         (written(events[0]), Properties()), (poison, raw), (written(events[2]), Properties()),
     )  # fmt: skip
     server = http.HttpServer(title="test", version="0")
-    tasks.create_task(sink.run(cloud.settings, server, sinks.FEED))
+    tasks.create_task(sink.run(cloud.settings, server, feed.EVENTS))
     await until(partial(has, url_of(cloud), PILE, 1))
     await until(lambda: len(kept(cloud, "feed_events")) == 2)
 

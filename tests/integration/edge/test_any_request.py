@@ -162,6 +162,9 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
+        "POST /api/v1/barn/records": Known(
+            bodies=({**place, "record_type": "mortality", "value": 3},)
+        ),
         "GET /api/v1/weighvision/sessions": Known(
             query={"tenant": "t-1", "day": "2026-05-31", "cursor": ""}
         ),

@@ -19,11 +19,13 @@ from aio_pika.abc import AbstractChannel
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from farmiq.cloud import bus, sink, sinks
+from farmiq.cloud import bus, sink
 from farmiq.cloud.analytics import service as analytics
 from farmiq.cloud.analytics.jobs import Recomputation
+from farmiq.cloud.barn import service as barn
 from farmiq.cloud.farms import kinds
 from farmiq.cloud.farms import store as master_store
+from farmiq.cloud.feed import service as feed
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import rollups
@@ -46,8 +48,8 @@ CHANGES = {
 }
 SINKS: dict[str, Sink] = {
     "weighvision": weighvision.SINK,
-    "feed": sinks.FEED,
-    "barn": sinks.BARN,
+    "feed": feed.EVENTS,
+    "barn": barn.EVENTS,
     "telemetry": telemetry.READINGS,
 }
 
