@@ -127,8 +127,8 @@ async def _buckets(
 ) -> dict[str, Any]:
     step = points.finest(query.span, series=len(some), budget=query.limit, window=window)
     if step is None:
-        many = f"{len(some)} series" if len(some) <= query.limit else f"more than {query.limit}"
-        raise _too_many(query, f"{many} have more than {query.limit} points")
+        many = str(len(some)) if len(some) <= query.limit else f"more than {query.limit}"
+        raise _too_many(query, f"{many} series have more than {query.limit} points")
     steps = [(known, points.at_least(step, known.aggregation_window)) for known in some]
     buckets = await queries.buckets(connection, steps, begin=query.begin, end=query.end)
     return _range(query, step.window, step.length.total_seconds(), buckets)
