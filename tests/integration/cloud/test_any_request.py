@@ -210,7 +210,10 @@ def farms(owner: Owner) -> dict[str, Known]:
 
 
 def entries(owner: Owner) -> dict[str, Known]:
-    """What people enter about a barn that is registered, and its lists."""
+    """What people enter about a barn that is registered, and its lists.
+
+    A drawn Idempotency-Key may have been used for something else: none is known before a request.
+    """
     place = {"farm_id": "f-8", "barn_id": "b-8"}
     bodies = {
         "barn/records": {**place, "record_type": "mortality", "value": 3},
@@ -221,12 +224,20 @@ def entries(owner: Owner) -> dict[str, Known]:
     return {
         **{
             f"POST /api/v1/{path}": Known(
-                query={"company": ""}, bodies=(body,), prepare=lambda: register(owner)
+                query={"company": ""}, bodies=(body,), prepare=unused_keys
             )
             for path, body in bodies.items()
         },
         **lists,
         "GET /api/v1/feed/stock": Known(query={"company": ""}),
+        "GET /api/v1/telemetry/range": Known(
+            query={
+                "from": "2026-05-01T00:00:00Z",
+                "to": "2026-05-01T06:00:00Z",
+                "bucket": "",
+                "company": "",
+            }
+        ),
     }
 
 
