@@ -220,6 +220,11 @@ def entries(owner: Owner) -> dict[str, Known]:
         "feed/lots": {**place, "feed_lot_id": "l-1", "quantity_kg": 12.5},
         "feed/intakes": {**place, "source": "MANUAL", "quantity_kg": 12.5},
     }
+
+    def unused_keys() -> None:
+        register(owner)
+        owner.execute("truncate posted_events")
+
     lists = {f"GET /api/v1/{path}": Known(query={"cursor": "", "company": ""}) for path in bodies}
     return {
         **{
