@@ -196,6 +196,17 @@ SEED = {
     "batch_days": """
         insert into batch_days (tenant_id, batch_id, kpi_date, hours)
         values (%(tenant)s, 'x', '2026-05-02', 24)""",
+    "alert_rules": """
+        insert into alert_rules (tenant_id, rule_id, rule, changed_by)
+        values (%(tenant)s, 'hot', '{}', 'x')""",
+    "alert_episodes": """
+        insert into alert_episodes (tenant_id, episode_id, cause, source, severity, subject,
+          message, opened_at, last_at)
+        values (%(tenant)s, '018f0000-0000-7000-8000-000000000001', 'hot|f/b/d', 'rule', 'warning',
+          'f/b/d', 'x', now(), now())""",
+    "alert_steps": """
+        insert into alert_steps (tenant_id, episode_id, step)
+        values (%(tenant)s, '018f0000-0000-7000-8000-000000000001', 'opened')""",
     # The batches above have marked their days.
     "analytics_dirty_days": "",
     "analytics_pending": """

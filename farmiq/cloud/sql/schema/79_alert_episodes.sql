@@ -1,0 +1,51 @@
+-- One row per time that something was wrong: at most one of a cause is open. A cause is a rule and
+-- its subject, an edge's alert, or a camera's. opened_at and resolved_at are the event's own time,
+-- raised_at is when it came here; paged_at is when people were told of it first, if they were.
+-- held_by: an open episode or a maintenance window because of which nobody is told.
+create table alert_episodes (
+  tenant_id text not null constraint alert_episodes_tenant_fkey references companies (tenant_id),
+  episode_id uuid not null,
+  cause text not null,
+  source text not null constraint alert_episodes_source_known
+    check (source in ('rule', 'edge', 'camera', 'cloud')),
+  rule_id text,
+  severity text not null constraint alert_episodes_severity_known
+    check (severity in ('info', 'warning', 'critical', 'security')),
+  subject text not null,
+  farm_id text,
+  barn_id text,
+  device_id text,
+  edge_cluster_id text,
+  batch_id text,
+  message text not null,
+  state text not null default 'active' constraint alert_episodes_state_known
+    check (state in ('active', 'acknowledged', 'resolved', 'withdrawn')),
+  opened_at timestamptz not null,
+  last_at timestamptz not null,
+  resolved_at timestamptz,
+  raised_at timestamptz not null default now(),
+  paged_at timestamptz,
+  seen_count bigint not null default 1,
+  first_value double precision,
+  worst_value double precision,
+  last_value double precision,
+  held_by text,
+  acknowledged_at timestamptz,
+  acknowledged_by text,
+  note text,
+  constraint alert_episodes_pkey primary key (tenant_id, episode_id),
+  constraint alert_episodes_times check (resolved_at is null or resolved_at >= opened_at)
+);
+create unique index alert_episodes_open_key on alert_episodes (tenant_id, cause)
+  where state in ('active', 'acknowledged');
+create index alert_episodes_cause_idx on alert_episodes (tenant_id, cause, opened_at desc);
+create index alert_episodes_opened_at_idx on alert_episodes (tenant_id, opened_at desc, episode_id);
+
+alter table alert_episodes enable row level security;
+alter table alert_episodes force row level security;
+create policy "Users see in their company" on alert_episodes for select to authenticated
+  using (tenant_id = (select get_active_tenant_id()));
+create policy alert_episodes_service on alert_episodes for all to farmiq_service
+  using (true) with check (true);
+grant select on alert_episodes to authenticated;
+grant select, insert, update, delete on alert_episodes to farmiq_service;
