@@ -115,6 +115,11 @@ def applies(rule: AlertRule, subject: Subject, batch: Animals | None) -> bool:
     return rule.max_age_days is None or batch.age_days <= rule.max_age_days
 
 
+def is_for_edges(rule: AlertRule) -> bool:
+    """Whether an edge can evaluate it alone: it looks at readings, and at nothing before them."""
+    return rule.enabled and rule.signal.startswith("telemetry.") and rule.baseline is None
+
+
 def in_rule_unit(metric_type: str, value: float, unit: str) -> float:
     """A reading in the unit of the rules: temperatures are compared in °C."""
     if metric_type == "temperature" and (convert := _CELSIUS_OF.get(unit)):
