@@ -7,8 +7,9 @@ import msgspec
 
 from farmiq.farm.alerts.defaults import with_defaults
 from farmiq.farm.alerts.rules import is_for_edges
+from farmiq.farm.alerts.rules import read as read_rule
 from farmiq.messages import context
-from farmiq.messages.alerts import MAX_RULES, AlertRule
+from farmiq.messages.alerts import MAX_RULES
 from farmiq.messages.context import (
     ContextBarn,
     ContextBatch,
@@ -102,7 +103,8 @@ async def _alert_rules(
         tenant_id,
         MAX_RULES,
     )
-    effective = with_defaults([msgspec.convert(rule, AlertRule) for (rule,) in rows])
+    own = [rule for (stored,) in rows if (rule := read_rule(stored)) is not None]
+    effective = with_defaults(own)
     return [
         msgspec.to_builtins(rule)
         for _, rule in sorted(effective.items())

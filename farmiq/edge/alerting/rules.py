@@ -23,8 +23,8 @@ from farmiq.farm.alerts.rules import (
     device_subject,
     in_rule_unit,
     is_for_edges,
-    problems,
     quantity,
+    read,
     sentence,
     words,
 )
@@ -124,7 +124,7 @@ def of_context(content: Any) -> TenantRules:
     if context is None:
         return TenantRules(_by_metric(DEFAULTS), {}, {}, {})
     sent = context.alert_rules
-    rules = list(DEFAULTS) if sent is msgspec.UNSET else [_readable(rule) for rule in sent]
+    rules = list(DEFAULTS) if sent is msgspec.UNSET else [read(rule) for rule in sent]
     usable = [rule for rule in rules if rule is not None]
     batches = defaultdict(list)
     for batch in context.batches:
@@ -250,14 +250,6 @@ def _by_metric(rules: Iterable[AlertRule]) -> dict[str, list[tuple[AlertRule, st
 
 def _revision(rule: AlertRule) -> str:
     return hashlib.sha256(msgspec.json.encode(rule)).hexdigest()[:16]
-
-
-def _readable(rule: Any) -> AlertRule | None:
-    try:
-        read = msgspec.convert(rule, AlertRule)
-    except msgspec.ValidationError:
-        return None
-    return None if problems(read) else read
 
 
 def _zone(name: str) -> ZoneInfo | None:

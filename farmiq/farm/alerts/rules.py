@@ -8,7 +8,9 @@ window. `evaluation.py` says when a rule opens and resolves.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
+
+import msgspec
 
 from farmiq.messages.alerts import AlertRule
 from farmiq.messages.kpi import KpiType
@@ -162,6 +164,15 @@ def is_clear(rule: AlertRule, measured: float) -> bool:
     clear = rule.threshold if rule.clear is None else rule.clear
     assert clear is not None  # noqa: S101 - problems() says so
     return measured >= clear if is_downward(rule) else measured <= clear
+
+
+def read(stored: Any) -> AlertRule | None:
+    """The rule in a JSON object; None if this version cannot use it, as with one of a later."""
+    try:
+        rule = msgspec.convert(stored, AlertRule)
+    except msgspec.ValidationError:
+        return None
+    return None if problems(rule) else rule
 
 
 def problems(rule: AlertRule) -> list[tuple[str, str]]:
