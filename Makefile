@@ -68,7 +68,8 @@ lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (nee
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 clean: ## remove everything that these targets made; stops local stacks first
-	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; fi
+	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; \
+	  $(PY) -c "from farmiq.lab.stack import postgres; postgres.remove_copied()"; fi
 	@rm -rf $(VENV) .farmiq artefacts dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

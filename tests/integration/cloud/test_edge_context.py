@@ -23,7 +23,7 @@ from tests.integration.cloud.test_edges import EdgeHost, edge_host
 from tests.integration.edge.feed.conftest import said
 from tests.integration.edge.sync.owed import rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
-from tests.support import devices, preloaded
+from tests.support import databases, devices, preloaded
 from tests.support.until import until
 
 __all__ = ["edge_host"]  # the fixture: a real cloud, its database and its bus
@@ -98,7 +98,7 @@ class Edge:
 @pytest.fixture
 async def edge(edge_host: EdgeHost, edge_db: Database) -> AsyncIterator[Edge]:
     await edge_host.enroll()
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update devices set revoked_at = now()")
     devices.register(
         edge_db.admin_url, [devices.at(SCALE, kind="station", station_id=station(SCALE))]
@@ -183,7 +183,7 @@ async def test_edge_stores_the_context_and_keeps_it_while_the_cloud_is_away(
 async def test_zone_set_at_the_edge_counts_before_the_clouds(
     edge_host: EdgeHost, edge: Edge, master: Master
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute(
             "insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, "
             "event_id, occurred_at, ingested_at, metric_value, unit, clock_suspect) values "
@@ -195,7 +195,7 @@ async def test_zone_set_at_the_edge_counts_before_the_clouds(
     assert rows(edge.database, rezoned) == [("t-001", "d")]
     await edge_host.run("farm", "set", "t-001", "f-001", "--timezone", "Europe/Paris")
     assert rows(edge.database, COPY) == [("f-001", "Europe/Paris")]
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute("delete from telemetry_rezoned")
     await master.farm("t-001", "f-001", "Asia/Jakarta")
     assert await edge.fetch() == 1

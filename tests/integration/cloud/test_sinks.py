@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq import services
@@ -29,7 +28,7 @@ from farmiq.plumbing.bus import delivery as deliveries
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_ingestion import ready
 from tests.integration.plumbing.test_amqp import read_one, waiting
-from tests.support import preloaded
+from tests.support import databases, preloaded
 from tests.support.until import until
 from tests.unit.messages import samples
 
@@ -251,7 +250,7 @@ async def test_a_company_that_is_added_in_time_gets_its_event(
     url = cloud.settings.amqp_url.get_secret_value()
     pauses = [bus.FEED.retry(seconds) for seconds in (2.0, 5.0, 20.0)]
     await until(lambda: _any_waiting(url, pauses))
-    with psycopg.connect(cloud.database.admin_url) as connection:
+    with databases.connected(cloud.database.admin_url) as connection:
         add_company(connection, "t-new", name="New")
     await until(lambda: cloud.rows("select tenant_id from feed_events") == [("t-new",)])
     assert await waiting(url, bus.FEED.dead_letters) == 0

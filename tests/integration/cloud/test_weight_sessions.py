@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.weighvision.conftest import Weighing, stations
+from tests.support import databases
 from tests.unit.edge.weighvision.test_rules import facts
 
 __all__ = ["stations"]  # a fixture
@@ -74,7 +74,7 @@ class Told:
 
 @pytest.fixture
 async def pool(cloud_db: Database) -> AsyncIterator[db.Pool]:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         add_company(connection, "t-001", name="One")
         add_company(connection, "t-002", name="Two")
     async with db.pool(cloud_db.url, name="test") as opened:

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import sink
@@ -28,7 +27,7 @@ from tests.integration.cloud.test_edges import CLUSTER, EdgeHost, edge_host
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import make_due, owe, rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
-from tests.support import devices
+from tests.support import databases, devices
 from tests.support.until import until
 from tests.unit.messages import examples
 
@@ -143,7 +142,7 @@ async def test_a_tenant_is_added_to_a_running_edge_by_one_command_and_keeps_its_
 async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
     edge_host: EdgeHost, edge: Edge
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as connection:
+    with databases.connected(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
@@ -180,7 +179,7 @@ async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(
 async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
     edge_host: EdgeHost, edge: Edge
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as connection:
+    with databases.connected(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
@@ -208,7 +207,7 @@ async def test_history_that_the_cloud_lost_comes_back_once(
     stored = "select event_id::text from telemetry_readings order by 1"
     every = sorted((str(each.event_id),) for each in events)
     await until(lambda: edge_host.site.rows(stored) == every)
-    with psycopg.connect(edge_host.site.database.admin_url) as owner:
+    with databases.connected(edge_host.site.database.admin_url) as owner:
         owner.execute("delete from telemetry_readings")
         owner.execute("delete from telemetry_latest")
     since, until_ = owed.BORN, owed.BORN + timedelta(minutes=2)

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import bus, sink
@@ -18,6 +17,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.bus import amqp
 from tests.integration.cloud.conftest import CloudSite
+from tests.support import databases
 
 PLACED_ON = date(2026, 3, 1)
 
@@ -37,7 +37,7 @@ class Analytics:
     # --- master data
 
     def owner(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.site.database.admin_url) as connection:
+        with databases.connected(self.site.database.admin_url) as connection:
             cursor = connection.execute(query.encode(), args or None)
             return cursor.fetchall() if cursor.description else []
 

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from aio_pika.abc import AbstractChannel
 from hypothesis import assume, given, settings
@@ -34,7 +33,7 @@ from farmiq.cloud.weighvision import service as weighvision
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
 from tests.conftest import Database
-from tests.support import recount, worked_examples
+from tests.support import databases, recount, worked_examples
 from tests.support.recount import Figure, MasterData, TieError
 
 Event = dict[str, Any]
@@ -98,7 +97,7 @@ class Cloud:
 
     def _hasten(self) -> bool:
         """False if no mark is left and no event waits for its own service."""
-        with psycopg.connect(self.admin_url) as connection:
+        with databases.connected(self.admin_url) as connection:
             left = [
                 connection.execute(statement).rowcount
                 for statement in (
@@ -134,11 +133,11 @@ class Cloud:
 
 
 @pytest.fixture
-async def cloud(cloud_db: Database, vhost: str) -> AsyncIterator[Cloud]:
+async def cloud(cloud_db: Database, work_vhost: str) -> AsyncIterator[Cloud]:
     async with (
         db.pool(cloud_db.url, name="test") as pool,
-        amqp.publisher(vhost, name="test", topology=bus.TOPOLOGY) as publisher,
-        amqp.connection(vhost, name="test") as connection,
+        amqp.publisher(work_vhost, name="test", topology=bus.TOPOLOGY) as publisher,
+        amqp.connection(work_vhost, name="test") as connection,
     ):
         await amqp.ensure(connection, bus.TOPOLOGY)
         yield Cloud(pool, publisher, await connection.channel(), cloud_db.admin_url)
@@ -585,7 +584,7 @@ async def test_figures_equal_a_recount_for_any_order_and_repetition(
         meant = recount.recount(life.events, life.last)
     except TieError:
         assume(False)
-    with psycopg.connect(cloud.admin_url) as connection:
+    with databases.connected(cloud.admin_url) as connection:
         add_company(connection, life.tenant_id, name=life.tenant_id)
     await cloud.register(life.first)
     deliveries = [
@@ -617,7 +616,7 @@ async def test_figures_equal_a_recount_for_any_order_and_repetition(
 
 
 async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: Cloud) -> None:
-    with psycopg.connect(cloud.admin_url) as connection:
+    with databases.connected(cloud.admin_url) as connection:
         add_company(connection, worked_examples.TENANT, name="One")
     master, events = worked_examples.master_data(), worked_examples.events()
     await cloud.register(master)

@@ -11,6 +11,7 @@ from farmiq.cloud.farms.kinds import BARNS, BATCHES, BREED_STANDARDS, FARMS, MET
 from farmiq.cloud.farms.store import RejectedError
 from farmiq.cloud.identity.accounts import add_company
 from tests.conftest import Database
+from tests.support import databases
 
 
 def batch(
@@ -26,7 +27,7 @@ def batch(
 @pytest.fixture
 async def link(cloud_db: Database) -> AsyncIterator[psycopg.AsyncConnection]:
     """As the cloud's services connect; two companies, one of which has a farm with two barns."""
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         for tenant in ("hill", "dale"):
             add_company(owner, tenant, name=tenant)
     async with await psycopg.AsyncConnection.connect(cloud_db.url) as connection:

@@ -22,6 +22,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids, log
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import client, rows, said
+from tests.support import databases
 from tests.unit.messages import samples
 
 EXAMPLES = Path(samples.__file__).parent / "examples"
@@ -109,7 +110,7 @@ async def test_a_lot_of_a_tenant_that_the_edge_does_not_know_is_refused(
     assert detail["field"] == "$.tenant_id"
     assert "no device or farm of tenant 'nobody'" in detail["reason"]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("insert into farms values ('nobody', 'f-1', 'UTC')")
     assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
 
@@ -280,7 +281,7 @@ async def test_a_quantity_that_is_no_number_is_shown_as_none(
 ) -> None:
     """Such were derived before weights had a bound."""
     await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update feed_intakes set quantity_kg = 'Infinity'")
     page = await api.get("/api/v1/feed/intakes")
     assert page.status_code == 200
@@ -293,7 +294,7 @@ async def test_a_quantity_that_is_no_number_is_shown_as_none(
 async def test_a_table_holds_no_formula(
     pool: db.Pool, edge_db: Database, keys: dict[str, str]
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update api_keys set name = '=1+1' where role = 'operator'")
     async with client(pool, keys["operator"]) as api:
         await api.post("/api/v1/feed/lots", json=LOT)

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.edge import alerts
@@ -13,6 +12,7 @@ from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.test_quarantine import ahead, settings
 from tests.integration.edge.weighvision.conftest import NEIGHBOUR, Weighing, rows, upload
+from tests.support import databases
 
 PATIENCE_S = 600.0
 ALERTS = "select kind, subject, severity, seen_count, closed_at is null from alerts"
@@ -199,7 +199,7 @@ async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_on
     await handlers.commit(pool, [Weighing().created() for _ in range(3)])
     ahead(stations, minutes=11)
     await look(pool)
-    with psycopg.connect(stations.admin_url) as owner:
+    with databases.connected(stations.admin_url) as owner:
         owner.execute("delete from alerts")
         owner.execute(
             "insert into alerts (alert_id, kind, subject, severity, message) select "
@@ -233,7 +233,7 @@ async def test_retention_deletes_ended_sessions_that_the_cloud_has(
     for each in (gone, unsynced):
         await handlers.commit(pool, [each.created(), each.finalized()])
     await handlers.commit(pool, [owed.finalized(), still_open.created()])
-    with psycopg.connect(stations.admin_url) as owner:
+    with databases.connected(stations.admin_url) as owner:
         owner.execute("set local session_replication_role = replica")
         owner.execute(
             "update sync_outbox set status = 'acked' where session_id <> %s", (owed.session_id,)
