@@ -302,6 +302,22 @@ def csv_response(
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
 
+def table(
+    request: Request,
+    query: Any,
+    name: str,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    key: str = "event_id",
+) -> Any:
+    """The response of a list by time: its page under `name`, or as CSV if the query says so."""
+    page, following = cut(rows, query.limit, at="occurred_at", key=key)
+    if query.format == "csv":
+        return csv_response(request, columns, page, following)
+    return {name: page, "next_cursor": following}
+
+
 # --- JSON bodies
 
 

@@ -44,7 +44,7 @@ POINTS = {
     "sync.before_settle_commit": "rows are marked as delivered, not committed",
     "context.before_commit": "the cloud's master data is stored at the edge, not committed",
     "context.after_commit": "the cloud's master data is stored; nothing has used it yet",
-    "barn.before_commit": "a posted record is written and in the outbox, not committed",
+    "edge_posting.before_commit": "a posting is written and in the outbox, not committed",
     "feed.in_derivation": "intakes, events and state of a silo are written, not committed",
     "media.after_look": "an image's bytes were looked at; nothing is written",
     "media.before_stored_commit": "an image is marked as stored and queued, not committed",

@@ -103,9 +103,10 @@ SERVICES = (
     _service(
         "edge-feed-intake",
         "farmiq.edge.feed.service",
-        reads=("telemetry_raw", "silo_settings", "POST /api/v1/feed/lots"),
-        writes="feed_intakes, feed_lots, silo_states, sync_outbox, GET /api/v1/feed/lots, GET "
-        "/api/v1/feed/intakes",
+        reads="telemetry_raw, silo_settings, devices, farms, cloud_batches, POST "
+        "/api/v1/feed/lots, POST /api/v1/feed/intakes",
+        writes="feed_intakes, feed_lots, silo_states, posted_events, sync_outbox, audit_log, GET "
+        "/api/v1/feed/lots, GET /api/v1/feed/intakes",
     ),
     _service(
         "edge-barn-records",
@@ -172,7 +173,7 @@ SERVICES = (
         "farmiq.cloud.farms.service",
         reads="PUT, DELETE /api/v1/farms/…, /api/v1/barns/…, /api/v1/batches/…, "
         "/api/v1/feed-products/…, /api/v1/metrics/…, /api/v1/breed-standards/…, POST "
-        "/api/v1/…/import, sign_ins, memberships",
+        "/api/v1/…/import, barn_events, sign_ins, memberships",
         writes="farms, barns, batches, feed_products, metrics, breed_standards, "
         "master_data_actions, GET of the same",
     ),

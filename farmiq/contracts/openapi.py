@@ -83,8 +83,8 @@ def app(site: str) -> FastAPI:
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing).add_to(server.app)
         ForecastApi(nothing).add_to(server.app)
-        cloud_barn.Api(nothing, nothing).add_to(server.app)
-        cloud_feed.Api(nothing, nothing).add_to(server.app)
+        cloud_barn.Api(nothing).add_to(server.app)
+        cloud_feed.Api(nothing).add_to(server.app)
     return server.app
 
 

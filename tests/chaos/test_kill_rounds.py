@@ -38,7 +38,7 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "context.before_commit": "tests/integration/cloud/test_edge_context.py",
     "context.after_commit": "tests/integration/cloud/test_edge_context.py",
-    "barn.before_commit": "tests/integration/edge/barn/test_kill.py",
+    "edge_posting.before_commit": "tests/integration/edge/barn/test_kill.py",
     "posting.before_commit": "tests/integration/cloud/postings/test_kill.py",
     "posting.after_publish": "tests/integration/cloud/postings/test_kill.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",

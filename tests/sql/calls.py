@@ -98,6 +98,14 @@ CALLS = {
         "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
         "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
     ),
+    "fn_batch_of(text,text,text,text,boolean,timestamp with time zone)": (
+        "select fn_batch_of(tenant_id, farm_id, barn_id, batch_id, true, now()) from batches",
+        "select fn_batch_of(%(foreign_id)s::text, 'f', 'b', 'x', true, now())",
+    ),
+    "fn_batch_records(text,text,date,date)": (
+        "select r from batches, fn_batch_records(tenant_id, batch_id, placed_on, '2027-05-01') r",
+        "select r from fn_batch_records(%(foreign_id)s::text, 'x', '2026-05-01', '2027-05-01') r",
+    ),
     "fn_batch_weighings(text,text,date,date)": (
         "select w from batches, fn_batch_weighings(tenant_id, batch_id, placed_on, '2027-05-01') w",
         "select w from fn_batch_weighings(%(foreign_id)s::text, 'x', '2026-05-01', '2027-05-01') w",

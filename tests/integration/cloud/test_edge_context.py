@@ -253,6 +253,32 @@ async def test_intake_without_a_batch_gets_the_one_in_the_barn(edge: Edge, maste
     assert "batch_id" not in sent[13]
 
 
+async def test_barn_record_without_a_batch_gets_the_one_in_the_barn(
+    edge: Edge, master: Master
+) -> None:
+    del master
+    await edge.fetch()
+    at = NOW - timedelta(minutes=1)
+
+    def record(number: int, ts: datetime, **more: Any) -> tuple[str, bytes]:
+        payload = {
+            "record_id": f"r-{number}", "record_type": "mortality", "value": 1, "unit": None,
+            "recorded_by_ref": "ann", "recorded_at": at.isoformat(), **more,
+        }  # fmt: skip
+        return said("barn.record.created", payload, place=SCALE, ts=ts)
+
+    messages = [record(1, at), record(2, at, batch_id="mine"), record(3, NOW - 2 * DAY)]
+    for _ in range(2):
+        await handlers.commit(edge.pool, messages)
+    stored = rows(edge.database, "select record_id, batch_id from barn_records order by 1")
+    assert stored == [("r-1", "new"), ("r-2", "mine"), ("r-3", None)]
+    sent = {body["record_id"]: body for body in edge.sent_on("barn.record.created")}
+    assert (sent["r-1"]["batch_id"], sent["r-1"]["batch_derived"]) == ("new", True)
+    assert "batch_derived" not in sent["r-2"]
+    assert "batch_id" not in sent["r-3"]
+    assert rows(edge.database, "select distinct placed_count from cloud_batches") == [(100,)]
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("point", "stored"),
