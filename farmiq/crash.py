@@ -84,6 +84,7 @@ POINTS = {
     "observations.after_claim": "somebody says that they look at an image; nothing is looked at",
     "observations.after_put": "an image is judged and its small copy stored; that is not noted",
     "bridge.after_send": "ingestion has the events of wakes; the wakes are still marked as pending",
+    "dlq.after_renewal": "a letter is confirmed at the end of its queue; its old place has it too",
     "dlq.after_publish": "redriven letters are confirmed and audited; still among the dead",
     "consume.after_set_aside": "confirmed where it waits next; not acknowledged where it was",
 }

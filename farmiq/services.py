@@ -323,12 +323,13 @@ SERVICES = (
         "cloud-deadletter-service",
         "farmiq.cloud.deadletter.service",
         reads="farmiq.*.dlq.queue, farmiq.cloud-ingestion.unrouted.queue, sign_ins, "
-        "memberships, POST /api/v1/dead-letters/redrive, POST "
+        "memberships, companies, POST /api/v1/dead-letters/redrive, POST "
         "/api/v1/dead-letters/discard",
         writes=(
             "farmiq.retry.exchange",
             "farmiq.*.exchange",
             "dead_letter_actions",
+            "alert_episodes",
             "GET /api/v1/dead-letters",
         ),
     ),

@@ -131,6 +131,11 @@ def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
     return Topology(exchanges, (*_retry_and_dead_letters(work, delays_s), _work_queue(work)))
 
 
+def unknown_tenant(tenant_id: str | None) -> str:
+    """Why a consumer does not take an event of a tenant that is no company here (C-104)."""
+    return f"tenant {tenant_id!r} is not registered here"
+
+
 def max_waiting(work: Work, *, days: float, scale: float) -> int:
     """How many events come while the consumer is down for so long: the limit of its queue."""
     return round(work.events_per_s * scale * days * 86400)

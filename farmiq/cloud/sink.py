@@ -144,7 +144,7 @@ async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> di
         for index, tenant_id in await _unknown_tenants(tx, events):
             del events[index]
             # A company may be added any minute, so this is tried again before it is given up.
-            rejected[index] = Rejection(f"tenant {tenant_id!r} is not registered here", final=False)
+            rejected[index] = Rejection(bus.unknown_tenant(tenant_id), final=False)
         new = await sink.store(tx, list(events.values())) if events else 0
         crash.here("sink.before_commit")
     crash.here("sink.after_commit")

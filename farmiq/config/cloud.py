@@ -55,6 +55,12 @@ class CloudSettings(Settings):
         1,
         "how much more comes than 20 readings and about as many other events a second",
     )
+    operator_tenant: str | None = setting(
+        "OPERATOR_TENANT",
+        None,
+        "the company of those who run this cloud: it is told of dead letters that belong to no "
+        "company",
+    )
     ingestion_dedupe_days: float = setting(
         "INGESTION_DEDUPE_DAYS",
         90,

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
     "consume.after_set_aside": "tests/integration/cloud/test_sinks.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
+    "dlq.after_renewal": "tests/integration/cloud/test_deadletter_job.py",
     "observations.after_claim": "tests/integration/cloud/test_observations.py",
     "observations.after_put": "tests/integration/cloud/test_observations.py",
     "bridge.after_send": "tests/integration/cloud/test_camera_bridge.py",
