@@ -146,7 +146,10 @@ SERVICES = (
             "POST /api/v1/sync/redrive",
             "POST /api/v1/sync/unclaim-stuck",
             "GET /api/v1/edges/context of the cloud",
-            "devices, alerts, quarantine, loss_ledger",
+            "devices",
+            "alerts",
+            "quarantine",
+            "loss_ledger",
         ),
         writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
         "cloud_batches, telemetry_rezoned, cloud_tenants, alerts, audit_log, POST "
