@@ -35,6 +35,8 @@ POINTS = {
     "ingress.before_receipt": "stored and done with the broker; the device has no receipt",
     "telemetry.in_partition_upkeep": "a month's partition is made and filled, not committed",
     "quarantine.in_redrive": "effects written and rows taken out, nothing committed",
+    "alert.before_event": "an alert is open or closed; its event for the cloud is not written",
+    "alert.after_event": "an alert and its event are written, not committed",
     "sync.after_claim": "rows are leased; nothing was sent",
     "sync.after_sending": "rows are marked as being on their way; nothing was sent",
     "sync.after_renewal": "a batch takes long, its leases were renewed; no answer yet",

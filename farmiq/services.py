@@ -133,6 +133,7 @@ SERVICES = (
         writes=(
             "weight_sessions",
             "alerts",
+            "sync_outbox",
             "GET /api/v1/weighvision/sessions",
             "GET /api/v1/weighvision/sessions/{session_id}",
         ),
@@ -146,9 +147,12 @@ SERVICES = (
             "POST /api/v1/sync/unclaim-stuck",
             "GET /api/v1/edges/context of the cloud",
             "devices",
+            "alerts",
+            "quarantine",
+            "loss_ledger",
         ),
         writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
-        "cloud_batches, telemetry_rezoned, alerts, audit_log, POST "
+        "cloud_batches, telemetry_rezoned, cloud_tenants, alerts, audit_log, POST "
         "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
         "GET /api/v1/sync/outbox",
     ),
@@ -157,7 +161,7 @@ SERVICES = (
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
         "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
-        "breed_standards",
+        "breed_standards, alert_episodes",
         writes=(
             "edge_keys",
             "edge_actions",

@@ -11,6 +11,7 @@ from farmiq.messages.kinds import MAX_COUNT, Name, Text, require_utc
 ALERT_OPENED = "edge.alert.opened"
 ALERT_CLOSED = "edge.alert.closed"
 
+Severity = Literal["info", "warning", "security", "critical"]
 Subject = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
@@ -25,7 +26,7 @@ class EdgeAlert(msgspec.Struct, frozen=True, kw_only=True):
     alert_id: UUID
     code: Name
     subject: Subject
-    severity: Literal["info", "warning", "security", "critical"]
+    severity: Severity
     first_at: Instant
     last_at: Instant
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
