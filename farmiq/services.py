@@ -307,6 +307,20 @@ SERVICES = (
         "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
     ),
     _service(
+        "cloud-alerts-service",
+        "farmiq.cloud.alerts.service",
+        reads="farmiq.cloud-alerts-service.signals.queue, "
+        "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
+        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
+        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
+        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
+        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
+        "/api/v1/alert-rules/try",
+    ),
+    _service(
         "cloud-camera-calendar",
         "farmiq.cloud.camera.calendar.service",
         reads=("the clock", "sites", "devices", "device_schedule_changes", "device_wake_payloads"),
