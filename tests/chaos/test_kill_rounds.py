@@ -38,6 +38,8 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "context.before_commit": "tests/integration/cloud/test_edge_context.py",
     "context.after_commit": "tests/integration/cloud/test_edge_context.py",
+    "alert.before_event": "tests/integration/edge/test_alert_events.py",
+    "alert.after_event": "tests/integration/edge/test_alert_events.py",
     "barn.before_commit": "tests/integration/edge/barn/test_kill.py",
     "posting.before_commit": "tests/integration/cloud/postings/test_kill.py",
     "posting.after_publish": "tests/integration/cloud/postings/test_kill.py",
