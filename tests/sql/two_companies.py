@@ -207,6 +207,18 @@ SEED = {
     "alert_steps": """
         insert into alert_steps (tenant_id, episode_id, step)
         values (%(tenant)s, '018f0000-0000-7000-8000-000000000001', 'opened')""",
+    "alert_states": """
+        insert into alert_states (tenant_id, signal, subject)
+        values (%(tenant)s, 'telemetry.temperature', 'f/b/d')""",
+    "alert_rechecks": """
+        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
+        values (%(tenant)s, 'telemetry.temperature', 'f/b/d', %(id)s, now())""",
+    "alert_windows": """
+        insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by)
+        values (%(tenant)s, %(id)s, now(), now() + interval '1 hour', 'x', 'x')""",
+    "alert_actions": """
+        insert into alert_actions (action_id, at, tenant_id, actor, action, key)
+        values (%(id)s, now(), %(tenant)s, 'x', 'rule.set', 'hot')""",
     # The batches above have marked their days.
     "analytics_dirty_days": "",
     "analytics_pending": """
