@@ -4,11 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import alert_notification, terminal
 
 app = terminal.Group(
     "Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
 )
+
+app.add_typer(alert_notification.channel, name="channel")
+app.add_typer(alert_notification.contact, name="contact")
+app.command("messages")(alert_notification.messages)
+app.command("escalation")(alert_notification.escalation)
+app.command("key", shared=terminal.JSON)(alert_notification.key)
 
 Severity = Annotated[
     str | None, typer.Option("--severity", help="security, critical, warning or info.")
