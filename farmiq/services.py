@@ -305,7 +305,7 @@ SERVICES = (
     _service(
         "cloud-notification-service",
         "farmiq.cloud.notification.service",
-        reads="alert_steps, alert_episodes, alert_rules, farms, barns, metrics, companies, "
+        reads="alert_steps, alert_episodes, alert_rules, farms, barns, companies, "
         "sign_ins, memberships, PUT, DELETE /api/v1/alert-channels/…, "
         "/api/v1/alert-contacts/…, /api/v1/alert-settings, POST "
         "/api/v1/alert-channels/{channel_id}/test, POST /alerts/ack/{token}",

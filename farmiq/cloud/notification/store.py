@@ -15,12 +15,16 @@ from farmiq.cloud.notification import channels, rules
 from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
 from farmiq.cloud.notification.rules import Contact, Planned, QuietHours, Told
 from farmiq.cloud.notification.words import Facts, Words
+from farmiq.farm.alerts.defaults import DEFAULTS
+from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.sealing import Sealer, SealError
 
 MAX_CHANNELS = 100
 MAX_CONTACTS = 500
 ESCALATE_AFTER_MIN = 15
+
+_SHIPPED = {rule.rule_id: rule for rule in DEFAULTS}
 
 _CHANNEL = """
   channel_id, kind, name, is_enabled as enabled, settings, secret_names, host, public_key,
@@ -345,8 +349,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
         tx,
         """
         select s.tenant_id, s.episode_id, s.step, s.created_at, e.source, e.severity, e.message,
-          e.state, e.signal, r.rule ->> 'condition' as condition,
-          (r.rule ->> 'threshold')::float8 as threshold, m.unit, e.farm_id, f.name as farm,
+          e.state, e.signal, e.rule_id, r.rule, e.farm_id, f.name as farm,
           e.barn_id, b.name as barn, e.device_id, e.edge_cluster_id, e.batch_id,
           coalesce(f.timezone, c.timezone) as timezone, e.opened_at, e.resolved_at, e.first_value,
           e.worst_value, e.last_value, e.acknowledged_by, e.note,
@@ -360,8 +363,6 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
         left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
           and b.barn_id = e.barn_id
         left join alert_rules r on r.tenant_id = e.tenant_id and r.rule_id = e.rule_id
-        left join metrics m on m.tenant_id = e.tenant_id
-          and e.signal = 'telemetry.' || m.metric_type
         where s.routed_at is null and not exists (
           select from alert_steps o where o.tenant_id = s.tenant_id
             and o.episode_id = s.episode_id and o.routed_at is null
@@ -380,7 +381,8 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
 
 
 def _pending_step(row: dict[str, Any]) -> PendingStep:
-    created_at = row.pop("created_at")
+    created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
+    rule = msgspec.convert(own, AlertRule) if own is not None else _SHIPPED.get(rule_id)
     step = rules.Step(
         step=row["step"],
         created_at=created_at,
@@ -389,7 +391,7 @@ def _pending_step(row: dict[str, Any]) -> PendingStep:
         state=row["state"],
         acknowledged_by=row["acknowledged_by"],
     )
-    return PendingStep(step, Facts(**row))
+    return PendingStep(step, Facts(**row, rule=rule))
 
 
 async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from farmiq.farm.alerts import rules
+from farmiq.messages.alerts import AlertRule
+
 MAX_SUBJECT = 160
 MAX_MESSAGE = 1000
 # What ntfy and others call priority, from 1 to 5.
@@ -24,7 +27,8 @@ _ADVICE: tuple[tuple[str, str | None, str], ...] = (
         None,
         "Go to the barn at once: check fans, inlets, power and the animals' water.",
     ),
-    ("telemetry.power", None, "Go to the barn at once: check power, generator and ventilation."),
+    ("telemetry.mains", None, "Go to the barn at once: check power, generator and ventilation."),
+    ("telemetry.ventilation", None, "Go to the barn at once: check fans, inlets and power."),
     ("telemetry.", "absent", "Check the device: its power, its network and its place."),
     ("telemetry.", None, "Go to the barn and look; then check the device that says so."),
     ("feed.days_left", None, "Order feed, or correct the deliveries and intakes that are missing."),
@@ -38,7 +42,6 @@ _OTHERWISE = {
     "camera": "Check the camera: battery, lens and reception.",
     "cloud": "Whoever runs FarmIQ has to look: `farmiq doctor` says what is wrong.",
 }
-_UNITS = {"C": "°C", "F": "°F", "1": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +56,7 @@ class Facts:
     message: str
     state: str
     signal: str | None
-    condition: str | None
-    threshold: float | None
-    unit: str | None
+    rule: AlertRule | None
     farm_id: str | None
     farm: str | None
     barn_id: str | None
@@ -153,26 +154,25 @@ def _value(facts: Facts) -> str:
     shown = facts.last_value if facts.step == "resolved" else facts.worst_value
     if shown is None:
         shown = facts.last_value
-    return "" if shown is None else _number(shown, facts.unit)
+    return "" if shown is None else rules.quantity(shown, _unit(facts))
+
+
+def _unit(facts: Facts) -> str:
+    return rules.words(facts.signal)[1] if facts.signal else ""
 
 
 def _limit(facts: Facts) -> str:
-    if facts.condition in {"above", "below"} and facts.threshold is not None:
-        return f"{facts.condition} {_number(facts.threshold, facts.unit)}"
-    if facts.condition in {"rises", "falls"} and facts.threshold is not None:
-        return f"{facts.condition} by more than {_number(facts.threshold, facts.unit)}"
-    if facts.condition == "differs" and facts.threshold is not None:
-        return f"differs by more than {facts.threshold:g} %"
-    return "no value" if facts.condition == "absent" else ""
-
-
-def _number(value: float, unit: str | None) -> str:
-    return f"{value:.6g} {_UNITS.get(unit or '', unit or '')}".rstrip()
+    rule = facts.rule
+    if rule is None or rule.threshold is None:
+        return ""
+    unit = "%" if rule.baseline is not None else _unit(facts)
+    by = "" if rule.condition in {"above", "below"} and rule.baseline is None else "by more than "
+    return f"{rule.condition} {by}{rules.quantity(rule.threshold, unit)}"
 
 
 def _advice(facts: Facts) -> str:
     for beginning, condition, text in _ADVICE:
-        fits = condition is None or condition == facts.condition
+        fits = condition is None or condition == (facts.rule and facts.rule.condition)
         if fits and (facts.signal or "").startswith(beginning):
             return text
     return _OTHERWISE.get(facts.source, "Look at what the message says.")
@@ -199,8 +199,8 @@ def _content(facts: Facts, what: str, advice: str) -> dict[str, Any]:
         "resolved_at": _iso(facts.resolved_at),
         "value": facts.last_value,
         "worst_value": facts.worst_value,
-        "limit": facts.threshold,
-        "unit": facts.unit,
+        "limit": facts.rule.threshold if facts.rule else None,
+        "unit": _unit(facts) or None,
         "acknowledged_by": facts.acknowledged_by,
         "note": facts.note,
     }

@@ -7,8 +7,13 @@ from uuid import UUID
 import pytest
 
 from farmiq.cloud.notification.words import MAX_SUBJECT, Facts, render
+from farmiq.messages.alerts import AlertRule
 
 OPENED = datetime(2026, 11, 18, 4, 2, tzinfo=UTC)
+
+
+def rule(signal: str = "telemetry.temperature", condition: Any = "above", **more: Any) -> AlertRule:
+    return AlertRule(rule_id="r", signal=signal, condition=condition, threshold=30, **more)
 
 
 def facts(**changes: Any) -> Facts:
@@ -17,7 +22,7 @@ def facts(**changes: Any) -> Facts:
             "tenant_id": "hill", "episode_id": UUID(int=1), "step": "opened", "source": "rule",
             "severity": "critical", "state": "active",
             "message": "temperature in barn 3 above 30 °C for 10 minutes",
-            "signal": "telemetry.temperature", "condition": "above", "threshold": 30.0, "unit": "C",
+            "signal": "telemetry.temperature", "rule": rule(),
             "farm_id": "f", "farm": "North Farm", "barn_id": "b", "barn": "Barn 3",
             "device_id": "d-010", "edge_cluster_id": None, "batch_id": None,
             "timezone": "Asia/Bangkok", "opened_at": OPENED, "resolved_at": None,
@@ -71,9 +76,12 @@ def test_ids_stand_in_for_names_that_are_not_registered() -> None:
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"signal": "edge.heard", "condition": "absent"}, "power and internet on the farm"),
-        ({"signal": "feed.days_left", "condition": "below"}, "Order feed"),
-        ({"signal": "telemetry.humidity", "condition": "absent"}, "Check the device"),
+        ({"signal": "edge.heard"}, "power and internet on the farm"),
+        ({"signal": "feed.days_left"}, "Order feed"),
+        (
+            {"signal": "telemetry.humidity", "rule": rule("telemetry.humidity", "absent")},
+            "Check the device",
+        ),
         ({"signal": None, "source": "edge"}, "farmiq alert ls"),
         ({"signal": None, "source": "cloud"}, "Whoever runs FarmIQ"),
     ],
@@ -91,9 +99,22 @@ def test_subject_is_one_short_line_whatever_a_device_sent() -> None:
 
 def test_episode_of_no_farm_has_a_message_too() -> None:
     nothing = dict.fromkeys(
-        ("farm_id", "farm", "barn_id", "barn", "device_id", "signal", "condition", "threshold",
-         "unit", "first_value", "worst_value", "last_value")
+        ("farm_id", "farm", "barn_id", "barn", "device_id", "signal", "rule", "first_value",
+         "worst_value", "last_value")
     )  # fmt: skip
     said = render(facts(**nothing, edge_cluster_id="edge-01", source="edge", timezone="UTC"))
     assert "Where:    edge edge-01" in said.text
     assert "Value:" not in said.text
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        (rule(condition="below"), "below 30 °C"),
+        (rule(condition="rises", window_s=600), "rises by more than 30 °C"),
+        (rule(condition="below", baseline="standard"), "below by more than 30 %"),
+        (rule(condition="differs", baseline="same_hour"), "differs by more than 30 %"),
+    ],
+)
+def test_limit_is_said_as_the_rule_means_it(given: AlertRule, limit: str) -> None:
+    assert f"Limit:    {limit}" in render(facts(rule=given)).text
