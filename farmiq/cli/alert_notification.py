@@ -287,7 +287,7 @@ def key(
         terminal.fail(f"{file}: {error.strerror}", code=2)
     terminal.print_result(
         {"FARMIQ_SECRETS_KEY_FILE": str(file.absolute())},
-        f"FARMIQ_SECRETS_KEY_FILE={file.absolute()}",
+        f'FARMIQ_SECRETS_KEY_FILE="{file.absolute()}"',
     )
 
 
