@@ -321,6 +321,17 @@ SERVICES = (
         "/api/v1/alert-rules/try",
     ),
     _service(
+        "cloud-notification-service",
+        "farmiq.cloud.notification.service",
+        reads="alert_steps, alert_episodes, alert_rules, farms, barns, companies, "
+        "sign_ins, memberships, PUT, DELETE /api/v1/alert-channels/…, "
+        "/api/v1/alert-contacts/…, /api/v1/alert-settings, POST "
+        "/api/v1/alert-channels/{channel_id}/test, POST /alerts/ack/{token}",
+        writes="alert_steps, alert_messages, alert_channels, alert_contacts, alert_settings, "
+        "alert_episodes, alert_actions, mail servers, webhooks and other receivers, GET "
+        "/api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
+    ),
+    _service(
         "cloud-camera-calendar",
         "farmiq.cloud.camera.calendar.service",
         reads=("the clock", "sites", "devices", "device_schedule_changes", "device_wake_payloads"),

@@ -63,6 +63,11 @@ ELSEWHERE = {
         if point.startswith("analytics.")
     },
     **{
+        point: "tests/integration/cloud/notification/test_kill.py"
+        for point in crash.POINTS
+        if point.startswith("notification.")
+    },
+    **{
         point: "tests/integration/cloud/telemetry/test_publishing.py"
         for point in crash.POINTS
         if point.startswith("buckets.")

@@ -25,7 +25,7 @@ from farmiq.lab.simulate.life.flocks import Life
 from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
 from farmiq.messages.alerts import AlertRule
-from farmiq.plumbing import migrations, tokens
+from farmiq.plumbing import migrations, sealing, tokens
 from farmiq.plumbing.bus import rabbit
 from farmiq.services import SQL
 
@@ -81,6 +81,8 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         **engines,
         **ports,
         "FARMIQ_EDGE_KEY_FILE": str(key_file),
+        "FARMIQ_SECRETS_KEY_FILE": str(_secrets_key(root)),
+        "FARMIQ_PUBLIC_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": CLUSTER_ID,
@@ -93,6 +95,14 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
     site = Site(environment, EMAIL, password)
     _write(root, site)
     return site
+
+
+def _secrets_key(root: Path) -> Path:
+    """The key that seals what the alert channels of this site must not show."""
+    file = root / "secrets.key"
+    if not file.exists():
+        sealing.write_new_key(file)
+    return file
 
 
 def _derive_intakes(edge_url: str) -> None:
