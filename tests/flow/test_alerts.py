@@ -4,15 +4,11 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import httpx2
@@ -25,6 +21,7 @@ from farmiq.plumbing import ids, sealing
 from farmiq.plumbing.messaging import mqtt
 from farmiq.services import SITES
 from tests.support.farm import PASSWORD, TENANT, Farm
+from tests.support.http_receiver import HttpReceiver, Posted, http_receiver
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.until import until
 
@@ -43,48 +40,12 @@ SIGNING_KEY = b"a key of thirty-two random bytes"
 (SENSOR, *_) = simulated.farm(TENANT, barns=1)
 
 
-@dataclass
-class Receiver:
-    """A webhook's other end; it checks every signature."""
-
-    url: str = ""
-    received: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    def take(self, headers: Any, body: bytes) -> int:
-        name = headers["webhook-id"]
-        signed = b".".join((name.encode(), headers["webhook-timestamp"].encode(), body))
-        made = base64.b64encode(hmac.digest(SIGNING_KEY, signed, hashlib.sha256)).decode()
-        if headers["webhook-signature"] != f"v1,{made}":
-            return 401
-        self.received.append((name, json.loads(body)))
-        return 204
-
-    def steps(self) -> list[str]:
-        return [content["step"] for _, content in self.received]
-
-
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    receiver = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(receiver.take(self.headers, body))
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: it would only be in the way."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        receiver.url = f"http://127.0.0.1:{server.server_port}/alerts"
-        try:
-            yield receiver
-        finally:
-            server.shutdown()
-            thread.join()
+def signed(posted: Posted) -> bool:
+    """As the receiver of a webhook checks it."""
+    name, at = posted.headers["webhook-id"], posted.headers["webhook-timestamp"]
+    text = b".".join((name.encode(), at.encode(), posted.body))
+    made = base64.b64encode(hmac.digest(SIGNING_KEY, text, hashlib.sha256)).decode()
+    return posted.headers["webhook-signature"] == f"v1,{made}"
 
 
 @dataclass
@@ -93,7 +54,7 @@ class Alarm:
 
     farm: Farm
     mails: MailServer
-    hook: Receiver
+    hook: HttpReceiver
     seq: int = 0
 
     async def publish(self, *readings: tuple[datetime, float]) -> None:
@@ -172,8 +133,10 @@ class Alarm:
         ]
 
     def hooked(self) -> list[str]:
+        """The steps that the webhook heard of the rule's episodes."""
         ours = {row[0] for row in self.episodes()}
-        return [body["step"] for _, body in self.hook.received if body.get("episode_id") in ours]
+        bodies = [posted.json() for posted in self.hook.posted if signed(posted)]
+        return [body["step"] for body in bodies if body["episode_id"] in ours]
 
 
 @pytest.fixture
@@ -189,11 +152,10 @@ async def alarm(two_sites: Farm) -> AsyncIterator[Alarm]:
     for site in SITES:
         farm.start(site)
     await farm.until_ready()
-    async with mail_server() as mails:
-        with receiving() as hook:
-            made = Alarm(farm, mails, hook)
-            made.configure()
-            yield made
+    async with mail_server() as mails, http_receiver() as hook:
+        made = Alarm(farm, mails, hook)
+        await asyncio.to_thread(made.configure)
+        yield made
 
 
 @pytest.mark.timeout(300)
@@ -251,6 +213,7 @@ async def test_reading_above_the_limit_is_one_message_until_it_is_acknowledged_a
         "select contact_id, step, alert_messages.state from alert_messages join alert_episodes "
         "using (tenant_id, episode_id) where rule_id = 'too-hot' order by alert_messages.created_at"
     )
+    assert all(map(signed, alarm.hook.posted))
     assert sorted(messages) == [
         ("ann", "opened", "sent"),
         ("ann", "resolved", "sent"),
