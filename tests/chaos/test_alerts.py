@@ -41,10 +41,10 @@ CONTACT = """
     insert into alert_channels (tenant_id, channel_id, kind, settings, secret_names, changed_at,
       changed_by)
     values ('t-001', 'mail', 'email', '{}', '{}', now(), 'test');
-    insert into alert_contacts (tenant_id, contact_id, name, level, severities, addresses, timezone,
+    insert into alert_contacts (tenant_id, contact_id, name, level, severities, addresses,
       quiet_passed_by, changed_at, changed_by)
-    values ('t-001', 'ann', 'Ann', 1, '{critical}', '{"mail": "ann@example.com"}', 'UTC', '{}',
-      now(), 'test');
+    values ('t-001', 'ann', 'Ann', 1, '{critical}', '{"mail": "ann@example.com"}', '{}', now(),
+      'test');
     """
 
 

@@ -14,12 +14,13 @@ import psycopg
 from farmiq.cloud import bus, episodes
 from farmiq.cloud.deadletter import handlers, rules, store
 from farmiq.cloud.deadletter.handlers import Letters, Order
-from farmiq.cloud.deadletter.rules import BusFilter, Remaining
+from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter, Remaining
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, log
 from farmiq.plumbing.bus import amqp, consume
 from farmiq.plumbing.bus.consume import Inbox
+from farmiq.plumbing.bus.delivery import Delivery
 
 ACTOR = "system"
 EVERY_S = 15.0
@@ -199,7 +200,8 @@ def _divided(
     letters: Letters, look: Look, tenants: Collection[str], now: datetime
 ) -> tuple[Letters, Letters]:
     """The letters that go now, and those that wait for a person; others wait for their time."""
-    go, stay = [], []
+    go: list[tuple[BusDeadLetter, Delivery]] = []
+    stay: list[tuple[BusDeadLetter, Delivery]] = []
     for item in letters:
         at = rules.redrive_at(item[0], tenants)
         if at is None:
@@ -211,7 +213,7 @@ def _divided(
     return go, stay
 
 
-def _count(look: Look, letter: rules.BusDeadLetter, tenants: Collection[str]) -> None:
+def _count(look: Look, letter: BusDeadLetter, tenants: Collection[str]) -> None:
     owner = letter.tenant_id if letter.tenant_id in tenants else None
     look.remaining.setdefault(owner, Remaining()).add(letter.kind)
     if owner is None and letter.tenant_id is not None and len(look.unknown) < MAX_READ:
