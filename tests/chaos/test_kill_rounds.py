@@ -62,6 +62,11 @@ ELSEWHERE = {
         if point.startswith("analytics.")
     },
     **{
+        point: "tests/integration/cloud/alerts/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerts.")
+    },
+    **{
         point: "tests/integration/cloud/telemetry/test_publishing.py"
         for point in crash.POINTS
         if point.startswith("buckets.")

@@ -241,6 +241,25 @@ async def open_causes(
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
+async def open_rules(
+    tx: db.Connection, rules: Collection[tuple[str, str, str]]
+) -> set[tuple[str, str]]:
+    """(tenant, cause) of these rules, by tenant, id and subject, that our own values have open."""
+    if not rules:
+        return set()
+    rows = await db.fetch_all(
+        tx,
+        """
+        select k.tenant_id, 'rule:' || k.rule_id || '|' || k.subject
+        from unnest(%s::text[], %s::text[], %s::text[]) as k(tenant_id, rule_id, subject)
+          join alert_states s on s.tenant_id = k.tenant_id and s.subject = k.subject
+        where s.states -> k.rule_id -> 'state' ->> 'opened_at' is not null
+        """,
+        *map(list, zip(*rules, strict=True)),
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
 async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, int]]) -> None:
     """Note on open episodes how often the edge saw them, and if they became more severe."""
     if not alerts:
@@ -406,14 +425,21 @@ async def series_to_try(
 
 
 async def add_rechecks(tx: db.Connection, values: Iterable[Value]) -> None:
-    """Evaluate these series again from these values on; see rechecks.py."""
+    """Evaluate these series again from these values on; see rechecks.py.
+
+    The older a value, the longer it waits for others, up to a minute: a backlog of days is
+    evaluated again a few times, and not for each value.
+    """
     late = [value for value in values if value.event_id is not None]
     if not late:
         return
     await tx.execute(
         """
-        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
-        select * from unnest(%s::text[], %s::text[], %s::text[], %s::uuid[], %s::timestamptz[])
+        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at, due_at)
+        select n.*, now() + interval '1 second'
+          * least(60, greatest(1, extract(epoch from now() - n.occurred_at) / 600))
+        from unnest(%s::text[], %s::text[], %s::text[], %s::uuid[], %s::timestamptz[])
+          as n(tenant_id, signal, subject, event_id, occurred_at)
         on conflict on constraint alert_rechecks_pkey do nothing
         """,
         (
