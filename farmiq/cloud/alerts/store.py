@@ -20,6 +20,7 @@ from farmiq.cloud.alerts.rules import (
     Value,
 )
 from farmiq.cloud.episodes import Ending, NewEpisode
+from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.rules import in_rule_unit
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db
@@ -32,7 +33,6 @@ CLOSED_DAYS = 30
 # Alerts of cameras that somebody should know of, but not now.
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
-_rule_decoder = msgspec.json.Decoder(AlertRule)
 _entries_decoder = msgspec.json.Decoder(dict[str, Entry])
 
 
@@ -42,13 +42,13 @@ _entries_decoder = msgspec.json.Decoder(dict[str, Entry])
 async def own_rules(
     tx: db.Connection, tenants: Collection[str]
 ) -> list[tuple[str, AlertRule, datetime]]:
-    """(tenant, rule, changed_at) of the rules that companies set themselves."""
+    """(tenant, rule, changed_at) of the rules that companies set and this version can use."""
     rows = await db.fetch_all(
         tx,
-        "select tenant_id, rule::text, changed_at from alert_rules where tenant_id = any(%s)",
+        "select tenant_id, rule, changed_at from alert_rules where tenant_id = any(%s)",
         [*tenants],
     )
-    return [(row[0], _rule_decoder.decode(row[1]), row[2]) for row in rows]
+    return [(row[0], rule, row[2]) for row in rows if (rule := farm_rules.read(row[1]))]
 
 
 async def batches(tx: db.Connection, tenants: Collection[str]) -> list[tuple[str, Batch]]:
