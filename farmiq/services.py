@@ -139,6 +139,13 @@ SERVICES = (
         ),
     ),
     _service(
+        "edge-alert-rules",
+        "farmiq.edge.alerting.service",
+        reads="telemetry_latest, telemetry_raw, devices, cloud_contexts, the clock",
+        writes="alert_series, local_alerts, alert_sirens, alert_mails, alerts, sync_outbox, mqtt "
+        "ALERT_SIREN_TOPIC, ALERT_SIREN_COMMAND, ALERT_SMTP_URL",
+    ),
+    _service(
         "edge-sync-forwarder",
         "farmiq.edge.sync.service",
         reads=(
@@ -161,7 +168,7 @@ SERVICES = (
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
         "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
-        "breed_standards, alert_episodes",
+        "breed_standards, alert_episodes, alert_rules",
         writes=(
             "edge_keys",
             "edge_actions",

@@ -104,6 +104,36 @@ def close(
     )
 
 
+@app.command("silence")
+def silence() -> None:
+    """Silence the siren of this edge for all that is open now; the alerts stay open.
+
+    What opens later sounds it again. The audit log has who silenced it.
+    """
+    from farmiq.edge import audit
+    from farmiq.edge.alerting import store
+
+    async def work(tx: Any) -> list[dict[str, Any]]:
+        rows = await store.silence(tx, by=terminal.actor())
+        if rows:
+            await audit.note(
+                tx,
+                actor=terminal.actor(),
+                action="alert.silence",
+                subject="siren",
+                count=len(rows),
+            )
+        return rows
+
+    rows = terminal.in_transaction(work)
+    if not rows:
+        terminal.fail("nothing is open that would sound the siren; `farmiq alert ls` shows all")
+    terminal.print_result(
+        {"silenced": rows, "count": len(rows)},
+        "\n".join([f"{len(rows):,} silenced", *(f"    {row['message']}" for row in rows)]),
+    )
+
+
 def _filter(
     kind: str | None,
     subject: str | None,

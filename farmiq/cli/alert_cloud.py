@@ -334,9 +334,11 @@ def window_add(
         terminal.fail(f"--from {start!r} is not a time such as 2026-05-31T06:00:00Z", code=2)
     if begin_at.tzinfo is None:
         terminal.fail("--from has no zone: end it with Z", code=2)
+    begin_at = begin_at.astimezone(UTC)
+    end_at = begin_at + timedelta(seconds=seconds(for_))
     values = {
-        "begin_at": begin_at.astimezone(UTC),
-        "end_at": begin_at.astimezone(UTC) + timedelta(seconds=seconds(for_)),
+        "begin_at": begin_at,
+        "end_at": end_at,
         "reason": reason,
         "farm_id": farm,
         "barn_id": barn,
@@ -348,7 +350,7 @@ def window_add(
         msgspec.convert(values, WindowValues)
     except msgspec.ValidationError as error:
         terminal.fail(str(error), code=2)
-    if problem := window_problem(values["begin_at"], values["end_at"]):
+    if problem := window_problem(begin_at, end_at):
         terminal.fail(f"--for: end_at {problem}", code=2)
 
     async def work(tx: "db.Connection") -> dict[str, Any]:

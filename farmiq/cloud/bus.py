@@ -75,7 +75,9 @@ DAYS = Work(
     (
         telemetry.INGESTED,
         telemetry.AGGREGATED,
-        *_family("weighvision.session"),
+        weighvision.SESSION_CREATED,
+        weighvision.SESSION_FINALIZED,
+        weighvision.SESSION_CANCELLED,
         weighvision.WEIGHT_RECORDED,
         *_family("feed"),
         *_family("barn"),

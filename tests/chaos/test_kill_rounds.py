@@ -53,6 +53,11 @@ ELSEWHERE = {
     "observations.after_put": "tests/integration/cloud/test_observations.py",
     "bridge.after_send": "tests/integration/cloud/test_camera_bridge.py",
     **{
+        point: "tests/integration/edge/alerting/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerting.")
+    },
+    **{
         point: "tests/integration/edge/media/test_crash.py"
         for point in crash.POINTS
         if point.startswith("media.")
@@ -66,6 +71,11 @@ ELSEWHERE = {
         point: "tests/integration/cloud/notification/test_kill.py"
         for point in crash.POINTS
         if point.startswith("notification.")
+    },
+    **{
+        point: "tests/integration/cloud/alerts/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerts.")
     },
     **{
         point: "tests/integration/cloud/telemetry/test_publishing.py"

@@ -40,6 +40,7 @@ FOLLOWED = (
     "docs/integrate/camera-api.md",
     "docs/operate/bus.md",
     "docs/operate/notifications.md",
+    "docs/operate/alerts.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

@@ -223,7 +223,8 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
     """Alerts that edges opened and closed become episodes; each may come late and twice.
 
     An alert of a rule that the edge evaluates itself is the episode that the cloud's own evaluation
-    opens, and goes on with it.
+    opens; where the cloud has the values, they say when it is over, and not a person who silences
+    the siren.
     """
     alerts: dict[tuple[str, UUID], EdgeAlert] = {}
     for event in events:
@@ -234,7 +235,20 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
     open_causes = await store.open_causes(
         tx, [(alert.episode.tenant_id, alert.episode.cause) for alert in alerts.values()]
     )
-    await episodes.resolve_all(tx, [*_endings(alerts.values(), known_states, open_causes)])
+    still_open = await store.open_rules(
+        tx,
+        [
+            (alert.episode.tenant_id, alert.episode.rule_id, alert.episode.subject)
+            for alert in alerts.values()
+            if alert.episode.rule_id is not None and alert.episode.resolved_at is not None
+        ],
+    )
+    endings = [
+        ending
+        for ending in _endings(alerts.values(), known_states, open_causes)
+        if (ending.tenant_id, ending.cause) not in still_open
+    ]
+    await episodes.resolve_all(tx, endings)
     new = [*_new(alerts.values(), known_states, open_causes)]
     await episodes.raise_episodes(tx, [alert.episode for alert in new])
     seen = [alert for alert in alerts.values() if alert.episode.resolved_at is None]

@@ -20,6 +20,7 @@ from farmiq.cloud.alerts.rules import (
     Value,
 )
 from farmiq.cloud.episodes import Ending, NewEpisode
+from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.rules import in_rule_unit
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db
@@ -32,7 +33,6 @@ CLOSED_DAYS = 30
 # Alerts of cameras that somebody should know of, but not now.
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
-_rule_decoder = msgspec.json.Decoder(AlertRule)
 _entries_decoder = msgspec.json.Decoder(dict[str, Entry])
 
 
@@ -42,13 +42,13 @@ _entries_decoder = msgspec.json.Decoder(dict[str, Entry])
 async def own_rules(
     tx: db.Connection, tenants: Collection[str]
 ) -> list[tuple[str, AlertRule, datetime]]:
-    """(tenant, rule, changed_at) of the rules that companies set themselves."""
+    """(tenant, rule, changed_at) of the rules that companies set and this version can use."""
     rows = await db.fetch_all(
         tx,
-        "select tenant_id, rule::text, changed_at from alert_rules where tenant_id = any(%s)",
+        "select tenant_id, rule, changed_at from alert_rules where tenant_id = any(%s)",
         [*tenants],
     )
-    return [(row[0], _rule_decoder.decode(row[1]), row[2]) for row in rows]
+    return [(row[0], rule, row[2]) for row in rows if (rule := farm_rules.read(row[1]))]
 
 
 async def batches(tx: db.Connection, tenants: Collection[str]) -> list[tuple[str, Batch]]:
@@ -241,6 +241,25 @@ async def open_causes(
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
+async def open_rules(
+    tx: db.Connection, rules: Collection[tuple[str, str, str]]
+) -> set[tuple[str, str]]:
+    """(tenant, cause) of these rules, by tenant, id and subject, that our own values have open."""
+    if not rules:
+        return set()
+    rows = await db.fetch_all(
+        tx,
+        """
+        select k.tenant_id, 'rule:' || k.rule_id || '|' || k.subject
+        from unnest(%s::text[], %s::text[], %s::text[]) as k(tenant_id, rule_id, subject)
+          join alert_states s on s.tenant_id = k.tenant_id and s.subject = k.subject
+        where s.states -> k.rule_id -> 'state' ->> 'opened_at' is not null
+        """,
+        *map(list, zip(*rules, strict=True)),
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
 async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, int]]) -> None:
     """Note on open episodes how often the edge saw them, and if they became more severe."""
     if not alerts:
@@ -406,14 +425,21 @@ async def series_to_try(
 
 
 async def add_rechecks(tx: db.Connection, values: Iterable[Value]) -> None:
-    """Evaluate these series again from these values on; see rechecks.py."""
+    """Evaluate these series again from these values on; see rechecks.py.
+
+    The older a value, the longer it waits for others, up to a minute: a backlog of days is
+    evaluated again a few times, and not for each value.
+    """
     late = [value for value in values if value.event_id is not None]
     if not late:
         return
     await tx.execute(
         """
-        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
-        select * from unnest(%s::text[], %s::text[], %s::text[], %s::uuid[], %s::timestamptz[])
+        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at, due_at)
+        select n.*, now() + interval '1 second'
+          * least(60, greatest(1, extract(epoch from now() - n.occurred_at) / 600))
+        from unnest(%s::text[], %s::text[], %s::text[], %s::uuid[], %s::timestamptz[])
+          as n(tenant_id, signal, subject, event_id, occurred_at)
         on conflict on constraint alert_rechecks_pkey do nothing
         """,
         (
