@@ -71,10 +71,13 @@ class AckPage:
             )  # fmt: skip
 
     async def show(self, token: str) -> HTMLResponse:
+        if (ticket := self._ticket(token)) is None:
+            return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
-                ticket = self._ticket(token, await store.now(tx))
-                view = ticket and await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
+                if await _is_over(tx, ticket):
+                    return _unknown()
+                view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
         except db.UNAVAILABLE:
             return _later()
         if view is None:
@@ -84,10 +87,11 @@ class AckPage:
         return _page(_state(view), *_about(view))
 
     async def acknowledge(self, token: str) -> HTMLResponse:
+        if (ticket := self._ticket(token)) is None:
+            return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
-                ticket = self._ticket(token, await store.now(tx))
-                if ticket is None:
+                if await _is_over(tx, ticket):
                     return _unknown()
                 contact = await store.find_contact(tx, ticket.tenant_id, ticket.contact_id)
                 if contact is None or not contact["enabled"]:
@@ -99,14 +103,18 @@ class AckPage:
             return _later()
         return _unknown() if view is None else _page(_state(view), *_about(view))
 
-    def _ticket(self, token: str, now: datetime) -> _Ticket | None:
+    def _ticket(self, token: str) -> _Ticket | None:
+        """What a token of ours says; a stranger's costs no question to the database."""
         if self.sealer is None:
             return None
         try:
-            ticket = msgspec.json.decode(self.sealer.content(token), type=_Ticket)
+            return msgspec.json.decode(self.sealer.content(token), type=_Ticket)
         except (SealError, msgspec.MsgspecError):
             return None
-        return ticket if now.timestamp() < ticket.expires_at else None
+
+
+async def _is_over(tx: db.Connection, ticket: _Ticket) -> bool:
+    return (await store.now(tx)).timestamp() >= ticket.expires_at
 
 
 def _state(view: store.AckView) -> str:

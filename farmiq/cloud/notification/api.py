@@ -30,7 +30,7 @@ from farmiq.plumbing.sealing import Sealer, SealError
 ROOT = "/api/v1"
 MAX_BYTES = 64 * 1024
 MAX_ROWS = 1000
-MAX_LIST = 100
+MAX_TESTS_PER_HOUR = 60
 ADMIN = "admin"
 
 Severity = Literal["info", "warning", "critical", "security"]
@@ -303,6 +303,8 @@ class Api(api.Routes):
                 )
             except InvalidError as error:
                 raise api.invalid(*error.problems) from None
+            except store.TooManyError as error:
+                raise HttpError(409, str(error)) from None
             return await store.find_message(caller.connection, caller.tenant_id, message_id)
 
     # --- contacts
@@ -537,6 +539,11 @@ async def send_test(
     address = address or ""
     if reason := channels.address_problem(row["kind"], address):
         raise InvalidError(("address", reason))
+    # Addresses are not proven to be the company's own.
+    if await store.tests_of_last_hour(tx, tenant_id) >= MAX_TESTS_PER_HOUR:
+        raise store.TooManyError(
+            f"a company sends at most {MAX_TESTS_PER_HOUR} test messages in an hour"
+        )
     return await store.add_test_message(
         tx,
         tenant_id,

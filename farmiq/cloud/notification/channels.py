@@ -124,6 +124,8 @@ def problems(channel: Channel) -> list[tuple[str, str]]:
                 check(value)
             except ValueError as error:
                 found.append((field, str(error)))
+    if channel.settings.sender and not channel.secrets.smtp_url and channel.kind == "email":
+        found.append(("settings.sender", "is for a mail server of your own (smtp_url)"))
     if channel.settings.content_type == "application/x-www-form-urlencoded" and any(
         isinstance(value, (dict, list)) for value in (channel.settings.template or {}).values()
     ):

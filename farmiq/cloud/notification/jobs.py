@@ -7,10 +7,12 @@ can go out twice.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import prometheus_client
 import psycopg
@@ -27,6 +29,8 @@ EVERY_S = 0.5
 MAX_STEPS = 100
 # Longer than sending takes at most, and than a commit.
 CLAIM_S = 60.0
+# How long we wait for messages on their way when we are to stop; ten seconds are given.
+DRAIN_S = 8.0
 # In flight at once: for a channel that works, for one whose last message failed, and for all.
 PER_CHANNEL = 4
 PER_FAILING_CHANNEL = 1
@@ -60,7 +64,15 @@ class Routing:
             steps = await store.take_steps(tx, limit=MAX_STEPS)
             made = 0
             for pending in steps:
-                made += await self._route_one(tx, pending)
+                try:
+                    async with tx.transaction():
+                        made += await self._route_one(tx, pending)
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    # The others go on; this one is tried again.
+                    log.get("notification").error(
+                        "notification.not_routed", tenant_id=pending.facts.tenant_id,
+                        name=str(pending.facts.episode_id), error=str(error), exc_info=True,
+                    )  # fmt: skip
             crash.here("notification.before_route_commit")
         crash.here("notification.after_route_commit")
         ROUTED.inc(len(steps))
@@ -99,6 +111,8 @@ class Delivery:
     senders: Senders
     sealer: Sealer | None
     public_url: str | None
+    # Messages on their way, by id.
+    sending: dict[UUID, "asyncio.Task[None]"] = field(default_factory=dict)
     in_flight: Counter[Key] = field(default_factory=Counter)
     failing: set[Key] = field(default_factory=set)
 
@@ -106,27 +120,51 @@ class Delivery:
         """Run for ever; a database that is away only delays messages."""
         waits = backoff.Backoff(cap_s=10.0)
         before = backoff.cancelled_so_far()
-        async with asyncio.TaskGroup() as group:
+        try:
             while True:
                 backoff.end_if_cancelled(beyond=before)
                 try:
                     claimed = await self._claim()
-                except (*db.UNAVAILABLE, psycopg.Error) as error:
+                except (*db.PASSING, psycopg.Error) as error:
                     log.get("notification").warning(
                         "notification.database_away", error=db.first_line(error)
                     )
                     await waits.wait()
                     continue
                 for message in claimed:
-                    self.in_flight[_key(message)] += 1
-                    group.create_task(self._deliver(message))
+                    self._start(message)
                 if not claimed:
                     await asyncio.sleep(EVERY_S)
+        finally:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """What is being sent is noted before we stop: else it would be sent again."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + DRAIN_S
+        while self.sending and loop.time() < ends_at:
+            # Whoever stops us asks again each second.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(self.sending.values(), timeout=ends_at - loop.time())
+        for task in self.sending.values():
+            task.cancel()
+
+    def _start(self, message: Claimed) -> None:
+        key, message_id = (message.tenant_id, message.channel_id), message.message_id
+        self.in_flight[key] += 1
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            del self.sending[message_id]
+            self.in_flight[key] -= 1
+            if not self.in_flight[key]:
+                del self.in_flight[key]
+
+        self.sending[message_id] = asyncio.create_task(self._deliver(message))
+        self.sending[message_id].add_done_callback(ended)
 
     async def _claim(self) -> list[Claimed]:
-        free = MAX_IN_FLIGHT - self.in_flight.total()
+        free = MAX_IN_FLIGHT - len(self.sending)
         if free <= 0:
-            await asyncio.sleep(EVERY_S)
             return []
         async with db.transaction(self.pool) as tx:
             BEHIND.set(await store.behind_s(tx))
@@ -143,31 +181,29 @@ class Delivery:
         crash.here("notification.after_claim")
         return claimed
 
-    def _choose(self, due: Sequence[tuple[str, object, str]]) -> list[tuple[str, object, str]]:
+    def _choose(self, due: Sequence[store.Due]) -> list[store.Due]:
         """As many of each channel as it may have in flight."""
         taken = Counter(self.in_flight)
         chosen = []
         for item in due:
             key = (item[0], item[2])
-            if taken[key] < (PER_FAILING_CHANNEL if key in self.failing else PER_CHANNEL):
+            limit = PER_FAILING_CHANNEL if key in self.failing else PER_CHANNEL
+            # Its claim may have ended while the database was away.
+            if taken[key] < limit and item[1] not in self.sending:
                 taken[key] += 1
                 chosen.append(item)
         return chosen
 
     async def _deliver(self, message: Claimed) -> None:
-        key = _key(message)
+        """Whatever happens to it, the others go on."""
         try:
             await self._attempt(message)
         except (*db.PASSING, psycopg.Error) as error:
-            # The claim ends by itself, and the message is sent again.
+            # Nothing was sent. The claim ends by itself, and it is tried again.
             log.get("notification").warning(
-                "notification.not_noted", tenant_id=message.tenant_id,
+                "notification.not_tried", tenant_id=message.tenant_id,
                 name=str(message.message_id), error=db.first_line(error),
             )  # fmt: skip
-        finally:
-            self.in_flight[key] -= 1
-            if self.in_flight[key] <= 0:
-                del self.in_flight[key]
 
     async def _attempt(self, message: Claimed) -> None:
         async with db.transaction(self.pool) as tx:
@@ -186,16 +222,38 @@ class Delivery:
         except SealError as error:
             await self._failed(message, DeliveryError(f"the secrets cannot be read: {error}"))
             return
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
+            log.get("notification").error(
+                "notification.broken", tenant_id=message.tenant_id,
+                name=str(message.message_id), exc_info=True,
+            )  # fmt: skip
+            await self._failed(message, DeliveryError(f"it broke: {type(error).__name__}"))
+            return
         crash.here("notification.after_send")
-        async with db.transaction(self.pool) as tx:
-            await store.finish(tx, message, state="sent")
+        await self._sent(message)
         crash.here("notification.after_sent_commit")
-        self.failing.discard(_key(message))
+        self.failing.discard((message.tenant_id, message.channel_id))
         MESSAGES.labels(kind=message.kind, outcome="sent").inc()
         log.get("notification").info(
             "notification.sent", tenant_id=message.tenant_id, name=str(message.message_id),
             duration_ms=round((time.monotonic() - began) * 1000, 1),
         )  # fmt: skip
+
+    async def _sent(self, message: Claimed) -> None:
+        """Note it, however long the database is away: forgotten, it would be sent again."""
+        waits = backoff.Backoff(cap_s=5.0)
+        while True:
+            try:
+                async with db.transaction(self.pool) as tx:
+                    await store.finish(tx, message, state="sent")
+            except db.PASSING as error:
+                log.get("notification").warning(
+                    "notification.not_noted", tenant_id=message.tenant_id,
+                    name=str(message.message_id), error=db.first_line(error),
+                )  # fmt: skip
+                await waits.wait()
+            else:
+                return
 
     def _channel(self, message: Claimed) -> senders.Channel:
         channel = message.channel(self.sealer)
@@ -224,7 +282,7 @@ class Delivery:
         if not permanent and (message.age_s >= GIVE_UP_AFTER_S or message.step == "test"):
             permanent = True
         if not error.permanent:
-            self.failing.add(_key(message))
+            self.failing.add((message.tenant_id, message.channel_id))
         MESSAGES.labels(kind=message.kind or "none", outcome="failed").inc()
         log.get("notification").warning(
             "notification.failed", tenant_id=message.tenant_id, name=str(message.message_id),
@@ -238,7 +296,3 @@ class Delivery:
                 message.attempts - 1, chance=backoff.chance(), retry_after_s=error.retry_after_s
             )
             await store.put_off(tx, message, delay_s=delay_s, error=text)
-
-
-def _key(message: Claimed) -> Key:
-    return message.tenant_id, message.channel_id

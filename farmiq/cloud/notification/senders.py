@@ -62,7 +62,8 @@ class Senders:
 
     async def _mail(self, channel: Channel, message: Claimed, link: str | None) -> None:
         own = channel.secrets.smtp_url
-        url, sender = own or self.smtp_url, channel.settings.sender or self.sender
+        # Nobody speaks for the platform but itself.
+        url, sender = (own, channel.settings.sender) if own else (self.smtp_url, self.sender)
         if url is None or sender is None:
             raise DeliveryError(
                 "there is no mail server: set smtp_url and sender of the channel, or "
@@ -151,7 +152,7 @@ def _push(channel: Channel, message: Claimed, link: str | None, now: datetime) -
     shown = {
         "message_id": str(message.message_id),
         "title": message.subject,
-        "body": message.body[:1000],
+        "body": message.body[:600],
         "severity": message.severity,
         "step": message.step,
         "url": link,
@@ -165,8 +166,8 @@ def _push(channel: Channel, message: Claimed, link: str | None, now: datetime) -
         "TTL": str(PUSH_TTL_S),
         "Urgency": "high" if message.severity in _URGENT else "normal",
     }
-    content = web_push.encrypt(json.dumps(shown).encode()[: web_push.MAX_CONTENT], subscription)
-    return Request(subscription.endpoint, headers, content)
+    content = json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")
+    return Request(subscription.endpoint, headers, web_push.encrypt(content, subscription))
 
 
 def _text(message: Claimed, link: str | None) -> str:

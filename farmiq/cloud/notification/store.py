@@ -382,7 +382,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
 
 def _pending_step(row: dict[str, Any]) -> PendingStep:
     created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
-    rule = msgspec.convert(own, AlertRule) if own is not None else _SHIPPED.get(rule_id)
+    rule = _SHIPPED.get(rule_id) if own is None else _rule(own)
     step = rules.Step(
         step=row["step"],
         created_at=created_at,
@@ -392,6 +392,14 @@ def _pending_step(row: dict[str, Any]) -> PendingStep:
         acknowledged_by=row["acknowledged_by"],
     )
     return PendingStep(step, Facts(**row, rule=rule))
+
+
+def _rule(own: Any) -> AlertRule | None:
+    """A company's own rule; None if another version wrote it in a way that we do not know."""
+    try:
+        return msgspec.convert(own, AlertRule)
+    except msgspec.ValidationError:
+        return None
 
 
 async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str) -> None:
@@ -443,6 +451,18 @@ async def add_messages(
         ),
     )  # fmt: skip
     return cursor.rowcount
+
+
+async def tests_of_last_hour(tx: db.Connection, tenant_id: str) -> int:
+    count: int = await db.fetch_value(
+        tx,
+        """
+        select count(*) from alert_messages where tenant_id = %s and step = 'test'
+          and created_at > fn_now() - interval '1 hour'
+        """,
+        tenant_id,
+    )
+    return count
 
 
 async def add_test_message(
@@ -528,7 +548,11 @@ def opened(sealer: Sealer | None, sealed: bytes, tenant_id: str, channel_id: str
     return msgspec.json.decode(raw, type=Secrets)
 
 
-async def due(tx: db.Connection, *, per_channel: int, limit: int) -> list[tuple[str, UUID, str]]:
+# Tenant, message, channel.
+Due = tuple[str, UUID, str]
+
+
+async def due(tx: db.Connection, *, per_channel: int, limit: int) -> list[Due]:
     """(tenant, message, channel) of messages to send now, a few of each channel, oldest first.
 
     A message waits for an earlier one of its episode to the same contact on the same channel.

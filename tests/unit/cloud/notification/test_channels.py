@@ -52,6 +52,7 @@ def test_channel_with_all_that_its_kind_needs_is_good(good: Channel) -> None:
         (channel("email", url="https://h"), "secrets.url"),
         (channel("email", smtp_url="http://h"), "secrets.smtp_url"),
         (channel("email", settings={"sender": "a\nb"}), "settings.sender"),
+        (channel("email", settings={"sender": "a@example.com"}), "settings.sender"),
         (channel("telegram", token="a/../b"), "secrets.token"),
         (channel("sms", url="https://h"), "settings.template"),
         (channel("sms", settings={"template": {"a": "{secret}"}}, url="https://h"),
