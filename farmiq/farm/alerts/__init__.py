@@ -1,0 +1,1 @@
+"""Alert rules: what they say, when they open and resolve, and the ones that ship."""

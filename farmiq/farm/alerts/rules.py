@@ -1,0 +1,347 @@
+"""Pure: what a rule says, whom it is about, and what is wrong with it.
+
+A rule compares a measure of the signal with its threshold. The measure is the value itself; with a
+baseline it is how many per cent the value is off it; with rises and falls it is the change over the
+window. `evaluation.py` says when a rule opens and resolves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from farmiq.messages.alerts import AlertRule
+from farmiq.messages.kpi import KpiType
+
+CHANGES = ("rises", "falls")
+# What a person calls a signal, and its unit. Other metrics go by their own name.
+WORDS: Mapping[str, tuple[str, str]] = {
+    "telemetry.temperature": ("temperature", "°C"),
+    "telemetry.humidity": ("humidity", "%"),
+    "telemetry.co2": ("CO2", "ppm"),
+    "telemetry.ammonia": ("ammonia", "ppm"),
+    "telemetry.ventilation": ("ventilation", "%"),
+    "telemetry.mains": ("mains power", ""),
+    "telemetry.water.flow": ("water flow", "l/min"),
+    "telemetry.silo.weight": ("silo weight", "kg"),
+    "kpi.head_count": ("head count", ""),
+    "kpi.weight_mean": ("mean weight", "kg"),
+    "kpi.weight_median": ("median weight", "kg"),
+    "kpi.weight_p10": ("10th percentile of weights", "kg"),
+    "kpi.weight_p90": ("90th percentile of weights", "kg"),
+    "kpi.weight_cv": ("variation of weights", "%"),
+    "kpi.weight_uniformity": ("uniformity", "%"),
+    "kpi.adg": ("daily gain", "g"),
+    "kpi.adg_7d": ("daily gain of 7 days", "g"),
+    "kpi.adg_30d": ("daily gain of 30 days", "g"),
+    "kpi.fcr": ("feed conversion", ""),
+    "kpi.intake_kg": ("feed intake of the day", "kg"),
+    "kpi.intake_per_head": ("feed per head and day", "g"),
+    "kpi.water_per_head": ("water per head and day", "l"),
+    "kpi.water_to_feed": ("water per kg of feed", "l"),
+    "kpi.mortality_day_pct": ("mortality of the day", "%"),
+    "kpi.mortality_pct": ("mortality since placing", "%"),
+    "kpi.epef": ("efficiency factor", ""),
+    "kpi.thi_hours": ("hours of heat stress", "h"),
+    "kpi.data_coverage": ("data coverage", "%"),
+    "feed.days_left": ("feed left", "days"),
+    "edge.heard": ("heartbeat of the edge", ""),
+    "edge.open_alerts": ("open alerts of the edge", ""),
+    "edge.quarantine": ("messages in the edge's quarantine", ""),
+    "edge.dead_letters": ("dead letters of the edge", ""),
+    "edge.losses": ("number of messages lost at the edge", ""),
+    "edge.waiting": ("events waiting at the edge", ""),
+    "edge.oldest_s": ("age of the oldest waiting event", "s"),
+    "edge.disk_percent": ("disk use of the edge", "%"),
+    "edge.clock_offset_s": ("clock offset of the edge", "s"),
+    "edge.alerts_missing": ("alerts of the edge that have not arrived", ""),
+    "camera.completeness": ("completeness of the day's images", "%"),
+    "camera.battery_v": ("battery of the camera", "V"),
+}
+_FAMILY_IS_LISTED = ("kpi", "feed", "edge", "camera")
+_HAS_BATCH = ("telemetry", "kpi", "feed")
+# From here on people say minutes.
+_LONG_S = 120
+_SECONDS_OF = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+_ADVERB = {"above": "above", "below": "below", "differs": "off"}
+_CELSIUS_OF = {
+    "F": lambda value: (value - 32) / 1.8,
+    "°F": lambda value: (value - 32) / 1.8,
+    "K": lambda value: value - 273.15,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose series it is. `text` names it in causes and alerts; a scope matches the rest."""
+
+    text: str
+    farm_id: str | None = None
+    barn_id: str | None = None
+    device_id: str | None = None
+
+
+def device_subject(farm_id: str, barn_id: str, device_id: str) -> Subject:
+    """The subject of a device's telemetry."""
+    return Subject(f"{farm_id}/{barn_id}/{device_id}", farm_id, barn_id, device_id)
+
+
+class Animals(NamedTuple):
+    """The batch in a barn on a day."""
+
+    species: str
+    age_days: int
+
+
+def applies(rule: AlertRule, subject: Subject, batch: Animals | None) -> bool:
+    """Whether all fields of the rule's scope match; one for animals needs a batch."""
+    for wanted, actual in (
+        (rule.farm_id, subject.farm_id),
+        (rule.barn_id, subject.barn_id),
+        (rule.device_id, subject.device_id),
+    ):
+        if wanted is not None and wanted != actual:
+            return False
+    if rule.species is None and rule.min_age_days is None and rule.max_age_days is None:
+        return True
+    if batch is None:
+        return False
+    if rule.species is not None:
+        species = batch.species.casefold()
+        if all(name.casefold() != species for name in rule.species):
+            return False
+    if rule.min_age_days is not None and batch.age_days < rule.min_age_days:
+        return False
+    return rule.max_age_days is None or batch.age_days <= rule.max_age_days
+
+
+def is_for_edges(rule: AlertRule) -> bool:
+    """Whether an edge can evaluate it alone: it looks at readings, and at nothing before them."""
+    return rule.enabled and rule.signal.startswith("telemetry.") and rule.baseline is None
+
+
+def in_rule_unit(metric_type: str, value: float, unit: str) -> float:
+    """A reading in the unit of the rules: temperatures are compared in °C."""
+    if metric_type == "temperature" and (convert := _CELSIUS_OF.get(unit)):
+        return convert(value)
+    return value
+
+
+def measure(rule: AlertRule, value: float, baseline: float | None) -> float | None:
+    """What is compared with the threshold; None if there is nothing to compare the value with.
+
+    A change over the window is not of one value: see evaluation.py.
+    """
+    if rule.baseline is None:
+        return value
+    if not baseline:
+        return None
+    percent = (value - baseline) / abs(baseline) * 100
+    match rule.condition:
+        case "below":
+            return -percent
+        case "differs":
+            return abs(percent)
+        case _:
+            return percent
+
+
+def is_downward(rule: AlertRule) -> bool:
+    """Whether a smaller measure is the worse one."""
+    return rule.condition == "below" and rule.baseline is None
+
+
+def is_met(rule: AlertRule, measured: float) -> bool:
+    """Whether the measure is beyond the threshold."""
+    assert rule.threshold is not None  # noqa: S101 - problems() says so
+    return measured < rule.threshold if is_downward(rule) else measured > rule.threshold
+
+
+def is_clear(rule: AlertRule, measured: float) -> bool:
+    """Whether the measure is on the side of `clear`, which is the threshold if not set."""
+    clear = rule.threshold if rule.clear is None else rule.clear
+    assert clear is not None  # noqa: S101 - problems() says so
+    return measured >= clear if is_downward(rule) else measured <= clear
+
+
+def read(stored: Any) -> AlertRule | None:
+    """The rule in a JSON object; None if this version cannot use it, as with one of a later."""
+    try:
+        rule = msgspec.convert(stored, AlertRule)
+    except msgspec.ValidationError:
+        return None
+    return None if problems(rule) else rule
+
+
+def problems(rule: AlertRule) -> list[tuple[str, str]]:
+    """Fields that do not fit together, each with the reason; empty if the rule can be used."""
+    return [*_signal_problems(rule), *_number_problems(rule), *_scope_problems(rule)]
+
+
+def _signal_problems(rule: AlertRule) -> list[tuple[str, str]]:
+    found = []
+    family, _, name = rule.signal.partition(".")
+    if family in _FAMILY_IS_LISTED and rule.signal not in WORDS:
+        known = ", ".join(sorted(word for word in WORDS if word.startswith(f"{family}.")))
+        found.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
+    if (rule.signal == "edge.heard") > (rule.condition == "absent"):
+        found.append(("condition", "edge.heard has no value: it can only be absent"))
+    if rule.condition == "absent" and family != "telemetry" and rule.signal != "edge.heard":
+        found.append(("condition", "absent is for telemetry and edge.heard only"))
+    if rule.condition in CHANGES and not rule.window_s:
+        found.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
+    if rule.condition not in CHANGES and rule.window_s is not None:
+        found.append(("window_s", "a window is for rises and falls only"))
+    if rule.condition == "differs" and rule.baseline is None:
+        found.append(("baseline", "differs needs a baseline: standard or same_hour"))
+    if rule.baseline is not None and rule.condition not in _ADVERB:
+        found.append(("baseline", "a baseline is for above, below and differs only"))
+    if rule.baseline == "standard" and rule.signal.removeprefix("kpi.") not in get_args(KpiType):
+        found.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
+    if rule.baseline == "same_hour" and family != "telemetry":
+        found.append(("baseline", "same_hour is for telemetry only"))
+    return found
+
+
+def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
+    if rule.condition == "absent":
+        unwanted = [
+            (field, "absent compares no value")
+            for field in ("threshold", "clear")
+            if getattr(rule, field) is not None
+        ]
+        return [*unwanted, *([] if rule.for_s else [("for_s", "absent needs a duration")])]
+    if rule.threshold is None or not isfinite(rule.threshold):
+        return [("threshold", f"{rule.condition} needs a threshold, a number")]
+    found = []
+    if (rule.baseline or rule.condition in CHANGES) and rule.threshold < 0:
+        found.append(("threshold", "a change or difference is not below 0"))
+    if rule.clear is not None and not isfinite(rule.clear):
+        found.append(("clear", "not a number"))
+    elif rule.clear is not None and is_met(rule, rule.clear):
+        side = "below" if is_downward(rule) else "above"
+        found.append(("clear", f"{side} the threshold: it would be over while it is still true"))
+    return found
+
+
+def _scope_problems(rule: AlertRule) -> list[tuple[str, str]]:
+    family = rule.signal.partition(".")[0]
+    found = []
+    matched = {
+        "telemetry": ("farm_id", "barn_id", "device_id"),
+        "kpi": ("farm_id", "barn_id"),
+        "feed": ("farm_id", "barn_id"),
+        "camera": ("device_id",) if rule.signal == "camera.battery_v" else (),
+    }.get(family, ())
+    found += [
+        (field, f"{rule.signal} has no {field}: the rule would never apply")
+        for field in ("farm_id", "barn_id", "device_id")
+        if getattr(rule, field) is not None and field not in matched
+    ]
+    if family not in _HAS_BATCH:
+        found += [
+            (field, f"{rule.signal} has no batch: the rule would never apply")
+            for field in ("species", "min_age_days", "max_age_days")
+            if getattr(rule, field) is not None
+        ]
+    if rule.species == []:
+        found.append(("species", "an empty list fits no animals; leave it out for all"))
+    if (
+        rule.min_age_days is not None
+        and rule.max_age_days is not None
+        and rule.min_age_days > rule.max_age_days
+    ):
+        found.append(("max_age_days", "below min_age_days"))
+    return found
+
+
+def sentence(
+    rule: AlertRule, *, subject: Subject | None = None, names: Mapping[str, str] | None = None
+) -> str:
+    """The rule as a person says it: temperature in barn 3 above 30 °C for 10 minutes.
+
+    With a subject it is about that one. `names` are what people call farms, barns and devices.
+    """
+    label, unit = words(rule.signal)
+    scope = subject or rule
+    where = _where(scope.farm_id, scope.barn_id, scope.device_id, names or {})
+    if rule.condition == "absent":
+        what = f"{label} reading" if rule.signal.startswith("telemetry.") else label
+        said = f"no {what}{where} for {duration(rule.for_s)}"
+    else:
+        said = f"{label}{where} {_comparison(rule, unit)}"
+        if rule.for_s:
+            said += f" for {duration(rule.for_s)}"
+    return said if subject else said + _animals(rule)
+
+
+def words(signal: str) -> tuple[str, str]:
+    """What a person calls the signal, and its unit."""
+    name = signal.partition(".")[2]
+    return WORDS.get(signal) or (name.replace(".", " ").replace("_", " "), "")
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number as people write it: 30 °C, 2.5 days, 10 minutes."""
+    if unit == "s" and value >= _LONG_S:
+        return duration(round(value))
+    return f"{round(value, 2):.10g} {unit}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    """A duration in the largest unit that fits: 10 minutes, 36 hours."""
+    for name, length in _SECONDS_OF:
+        if seconds >= length and seconds % length == 0:
+            count = int(seconds // length)
+            return f"{count} {name}" + ("" if count == 1 else "s")
+    return f"{seconds:g} seconds"
+
+
+def _comparison(rule: AlertRule, unit: str) -> str:
+    assert rule.threshold is not None  # noqa: S101 - problems() says so
+    if rule.baseline is not None:
+        than = (
+            "the breed standard" if rule.baseline == "standard" else "the same hour of other days"
+        )
+        return f"more than {quantity(rule.threshold, '%')} {_ADVERB[rule.condition]} {than}"
+    if rule.condition in CHANGES:
+        within = duration(rule.window_s or 0)
+        return f"{rule.condition} by more than {quantity(rule.threshold, unit)} within {within}"
+    return f"{_ADVERB[rule.condition]} {quantity(rule.threshold, unit)}"
+
+
+def _where(
+    farm_id: str | None, barn_id: str | None, device_id: str | None, names: Mapping[str, str]
+) -> str:
+    said = ""
+    if device_id is not None:
+        said += f" of {names.get(device_id, device_id)}"
+    if barn_id is not None:
+        said += (
+            f" in {names.get(barn_id) or (barn_id if _has_letters(barn_id) else f'barn {barn_id}')}"
+        )
+    if farm_id is not None and (barn_id is None or farm_id in names):
+        said += (
+            f" on {names.get(farm_id) or (farm_id if _has_letters(farm_id) else f'farm {farm_id}')}"
+        )
+    return said
+
+
+def _has_letters(name: str) -> bool:
+    return any(letter.isalpha() for letter in name)
+
+
+def _animals(rule: AlertRule) -> str:
+    parts = list(filter(None, [", ".join(rule.species or ()), _ages(rule)]))
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _ages(rule: AlertRule) -> str:
+    first, last = rule.min_age_days, rule.max_age_days
+    if first is None and last is None:
+        return ""
+    if last is None:
+        return f"from {first} days of age"
+    return f"to {last} days of age" if first is None else f"{first} to {last} days of age"
