@@ -86,10 +86,11 @@ class Evaluation:
         changed: list[Tracked] = []
         for item in found:
             series = item.series
+            tenant = self._tenants.get(series.tenant_id)
+            if tenant is None:  # registered since we looked
+                continue
             readings = new.get((series.tenant_id, series.device_id, series.metric_type), ())
-            outcome = rules.evaluate(
-                series, readings, self._tenants[series.tenant_id], now=now, zone=self.zone
-            )
+            outcome = rules.evaluate(series, readings, tenant, now=now, zone=self.zone)
             opened += outcome.opened
             resolved += outcome.resolved
             if readings or item.is_new or outcome.series != series:

@@ -46,7 +46,7 @@ async def context_tags(tx: db.Connection) -> dict[str, str | None]:
           left join cloud_contexts c using (tenant_id)
         """,
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
 async def context(tx: db.Connection, tenant_id: str) -> Any:
@@ -165,7 +165,8 @@ async def remove_gone(tx: db.Connection, metrics: Collection[str]) -> list[Serie
         list(metrics),
     )
     return [
-        Series(*row, states=msgspec.convert(states, dict[str, RuleState])) for *row, states in rows
+        Series(*row[:5], states=msgspec.convert(row[5], dict[str, RuleState]))  # type: ignore[misc]
+        for row in rows
     ]
 
 
@@ -241,7 +242,7 @@ async def sirens(tx: db.Connection, *, repeat_s: float) -> dict[str, bool]:
         """,
         repeat_s,
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
 async def siren_turns_on(tx: db.Connection, output: str) -> None:

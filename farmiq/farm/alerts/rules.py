@@ -5,7 +5,7 @@ baseline it is how many per cent the value is off it; with rises and falls it is
 window. `evaluation.py` says when a rule opens and resolves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple, get_args
@@ -66,7 +66,7 @@ _HAS_BATCH = ("telemetry", "kpi", "feed")
 _LONG_S = 120
 _SECONDS_OF = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 _ADVERB = {"above": "above", "below": "below", "differs": "off"}
-_CELSIUS_OF = {
+_CELSIUS_OF: Mapping[str, Callable[[float], float]] = {
     "F": lambda value: (value - 32) / 1.8,
     "°F": lambda value: (value - 32) / 1.8,
     "K": lambda value: value - 273.15,

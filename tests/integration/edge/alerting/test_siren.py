@@ -91,7 +91,7 @@ def add_alert(database: Database) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"ALERT_SMTP_URL": "http://mail"}, "ALERT_SMTP_URL"),
+        ({"ALERT_SMTP_URL": "http://mail"}, "a mail server is smtp"),
         ({"ALERT_SMTP_URL": "smtp://mail"}, "sender"),
         ({"ALERT_SMTP_URL": "smtp://mail", "ALERT_MAIL_FROM": "a@b.c"}, "receiver"),
         ({"ALERT_SIREN_COMMAND": " "}, "ALERT_SIREN_COMMAND"),
