@@ -6,11 +6,11 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import SettingsError
-from farmiq.edge.alerting import siren
-from farmiq.edge.alerting.siren import Siren, SirenError
+from farmiq.edge.alert import siren
+from farmiq.edge.alert.siren import Siren, SirenError
 from farmiq.plumbing import db
 from tests.conftest import Database
-from tests.integration.edge.alerting.test_evaluation import pool
+from tests.integration.edge.alert.test_evaluation import pool
 from tests.integration.edge.telemetry.readings import execute, rows
 
 __all__ = ["pool"]  # the fixture

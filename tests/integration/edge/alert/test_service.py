@@ -16,7 +16,7 @@ from farmiq.lab import stack
 from farmiq.plumbing import db
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
-from tests.integration.edge.alerting.test_evaluation import store_copy
+from tests.integration.edge.alert.test_evaluation import store_copy
 from tests.integration.edge.telemetry.readings import Reading, keep, rows
 from tests.support import preloaded
 from tests.support.mail_server import MailServer, mail_server
@@ -178,15 +178,15 @@ async def test_service_killed_at_every_point_sounds_and_mails_once(barn: Barn) -
     now = datetime.now(UTC)
     async with db.pool(barn.database.url, name="test") as pool:
         await keep(pool, [Reading(now - timedelta(minutes=1), 33.5)])
-        await _die(barn, "alerting.before_commit")
+        await _die(barn, "alert.before_commit")
         assert rows(barn.database, "select from alerts") == []
-        await _die(barn, "alerting.after_commit")
-        await _die(barn, "alerting.before_siren")
+        await _die(barn, "alert.after_commit")
+        await _die(barn, "alert.before_siren")
         assert barn.heard == []
-        await _die(barn, "alerting.after_siren")
+        await _die(barn, "alert.after_siren")
         await until(lambda: barn.is_heard("on", "d-1"))
         await keep(pool, [Reading(now, 24)])
-        await _die(barn, "alerting.after_mail")
+        await _die(barn, "alert.after_mail")
     barn.start("edge-alert-rules")
     await until(lambda: barn.is_heard("off", "d-1"))
     await until(lambda: barn.mails("resolved:", "d-1"))

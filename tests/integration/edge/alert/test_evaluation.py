@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
-from farmiq.edge.alerting import evaluation, store
-from farmiq.edge.alerting.evaluation import Evaluation
-from farmiq.edge.alerting.mails import Post
+from farmiq.edge.alert import evaluation, store
+from farmiq.edge.alert.evaluation import Evaluation
+from farmiq.edge.alert.mails import Post
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, rows
