@@ -5,8 +5,10 @@ import hashlib
 import hmac
 import json
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import UUID
 
 import structlog
 from pydantic import SecretStr
@@ -137,6 +139,11 @@ async def test_mail_server_that_was_away_gets_the_message_once(site: Site) -> No
     assert attempts >= 2
 
 
+def became(site: Site, episode: UUID, row: tuple[Any, ...]) -> bool:
+    query = "select state, error, attempts from alert_messages where episode_id = %s"
+    return site.owner(query, episode) == [row]
+
+
 async def test_refusal_for_good_fails_and_others_are_tried_again(
     site: Site, running: Running, receiver: HttpReceiver
 ) -> None:
@@ -146,8 +153,7 @@ async def test_refusal_for_good_fails_and_others_are_tried_again(
         receiver.status, receiver.body = status, b"no such thing"
         episode = site.open()
         row = (state, f"{status} no such thing", 1)
-        query = "select state, error, attempts from alert_messages where episode_id = %s"
-        await until(lambda episode=episode, row=row: site.owner(query, episode) == [row])  # type: ignore[misc]
+        await until(partial(became, site, episode, row))
 
 
 async def test_message_is_given_up_after_a_day(
