@@ -30,6 +30,7 @@ from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.notification import api as notification
 from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
@@ -87,6 +88,7 @@ def app(site: str) -> FastAPI:
         ForecastApi(nothing).add_to(server.app)
         cloud_barn.Api(nothing).add_to(server.app)
         cloud_feed.Api(nothing).add_to(server.app)
+        notification.Api(nothing, nothing, nothing).add_to(server.app)
     return server.app
 
 

@@ -18,7 +18,8 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash
-from farmiq.cloud.notification import acknowledgement, rules, senders, store, words
+from farmiq.cloud.notification import acknowledgement, rules, store, words
+from farmiq.cloud.notification.channels import Channel
 from farmiq.cloud.notification.senders import DeliveryError, Senders
 from farmiq.cloud.notification.store import Claimed
 from farmiq.plumbing import backoff, db, log
@@ -255,7 +256,7 @@ class Delivery:
             else:
                 return
 
-    def _channel(self, message: Claimed) -> senders.Channel:
+    def _channel(self, message: Claimed) -> Channel:
         channel = message.channel(self.sealer)
         if channel is None:
             raise DeliveryError("the channel was removed", permanent=True)

@@ -28,7 +28,7 @@ async def post(url: str, allowed: Allowed = LOOPBACK, **given: object) -> outgoi
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0", "localhost", "LOCALHOST.",
+        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0", "localhost", "LOCALHOST",
         "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "[::ffff:a9fe:a9fe]", "10.0.0.1",
         "[fd00:ec2::254]", "[fe80::1]", "100.100.100.200",
     ],

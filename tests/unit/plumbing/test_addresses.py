@@ -47,7 +47,7 @@ def test_odd_entry_is_refused(odd: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "file:///etc/passwd", "gopher://h", "https://", "https://user:pw@h/x", "https://h:0/",
+        "file:///etc/passwd", "gopher://h", "https:///x", "https://user:pw@h/x", "https://h:0/",
         "https://h:99999/", "https://h/ä", "https://h/a b", "https://h/\r\nX: y", "h/x",
     ],
 )  # fmt: skip
