@@ -58,7 +58,7 @@ def test_file_with_bad_lines_changes_nothing_and_names_them() -> None:
     assert done.exit_code == 1
     problems = json.loads(done.stdout)["problems"]
     assert [(problem["line"], problem["field"]) for problem in problems] == [
-        (4, ""),
+        (4, "name"),
         (5, "capacity"),
     ]
     assert json.loads(run("ls", "barns", "--tenant", "hill", "--json").stdout) == []

@@ -116,7 +116,7 @@ async def test_intake_posted_at_the_edge_is_stored_once_and_waits_for_the_cloud(
     async with db.transaction(pool) as tx:
         claimed = await sync.claim(tx, "t-1", claimed_by="test", limit=5, lease_s=30)
         owed = await sync.start_sending(tx, claimed, claimed_by="test", lease_s=30)
-    sent = [json.loads(bus.read(bus.write(each.event())).payload) for each in owed]
+    sent = [json.loads(bus.write(each.event()))["payload"] for each in owed]
     assert sorted(payload["quantity_kg"] for payload in sent) == [1.25, 12.5]
     assert {payload["batch_derived"] for payload in sent} == {True}
     assert (
