@@ -280,7 +280,7 @@ async def test_session_that_a_station_begins_marks_the_day_of_its_batch(
     devices.register(
         edge.database.admin_url, [devices.at(place, kind="station", station_id=station(place))]
     )
-    with psycopg.connect(edge_host.site.database.admin_url) as owner:
+    with databases.connected(edge_host.site.database.admin_url) as owner:
         owner.execute("insert into farms values ('t-001', 'f-001', 'F', 'UTC')")
         owner.execute("insert into barns values ('t-001', 'f-001', 'b-001', 'B')")
         owner.execute(

@@ -647,7 +647,7 @@ async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: 
 @pytest.mark.req("RB-15")
 async def test_buckets_that_telemetry_publishes_bring_figures_of_their_day(cloud: Cloud) -> None:
     """Analytics gets no reading here: what it hears of is telemetry.aggregated alone."""
-    with psycopg.connect(cloud.admin_url) as connection:
+    with databases.connected(cloud.admin_url) as connection:
         add_company(connection, worked_examples.TENANT, name="One")
     await cloud.register(worked_examples.master_data())
     await cloud.settle()
