@@ -200,6 +200,7 @@ def _path_id(value: Any) -> Any:
 
 # What is no id at all is simply not there; who asks has to be known first.
 PathId = Annotated[UUID, BeforeValidator(_path_id)]
+PathText = Annotated[str, AfterValidator(lambda text: "" if "\x00" in text else text)]
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Instant = Annotated[datetime, BeforeValidator(_parse_instant)]

@@ -133,9 +133,17 @@ SERVICES = (
         writes=(
             "weight_sessions",
             "alerts",
+            "sync_outbox",
             "GET /api/v1/weighvision/sessions",
             "GET /api/v1/weighvision/sessions/{session_id}",
         ),
+    ),
+    _service(
+        "edge-alert-rules",
+        "farmiq.edge.alerting.service",
+        reads="telemetry_latest, telemetry_raw, devices, cloud_contexts, the clock",
+        writes="alert_series, local_alerts, alert_sirens, alert_mails, alerts, sync_outbox, mqtt "
+        "ALERT_SIREN_TOPIC, ALERT_SIREN_COMMAND, ALERT_SMTP_URL",
     ),
     _service(
         "edge-sync-forwarder",
@@ -146,9 +154,12 @@ SERVICES = (
             "POST /api/v1/sync/unclaim-stuck",
             "GET /api/v1/edges/context of the cloud",
             "devices",
+            "alerts",
+            "quarantine",
+            "loss_ledger",
         ),
         writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
-        "cloud_batches, telemetry_rezoned, alerts, audit_log, POST "
+        "cloud_batches, telemetry_rezoned, cloud_tenants, alerts, audit_log, POST "
         "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
         "GET /api/v1/sync/outbox",
     ),
@@ -157,7 +168,7 @@ SERVICES = (
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
         "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
-        "breed_standards",
+        "breed_standards, alert_episodes, alert_rules",
         writes=(
             "edge_keys",
             "edge_actions",
@@ -301,6 +312,20 @@ SERVICES = (
         "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
         "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
         "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
+    ),
+    _service(
+        "cloud-alerts-service",
+        "farmiq.cloud.alerts.service",
+        reads="farmiq.cloud-alerts-service.signals.queue, "
+        "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
+        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
+        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
+        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
+        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
+        "/api/v1/alert-rules/try",
     ),
     _service(
         "cloud-notification-service",

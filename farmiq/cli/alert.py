@@ -1,14 +1,17 @@
-"""`farmiq alert`: what a person at the edge should look at."""
+"""`farmiq alert`: what a person at the edge should look at, and the alerts of the cloud."""
 
 from typing import Annotated, Any
 
 import typer
 
-from farmiq.cli import alert_notification, terminal
+from farmiq.cli import alert_cloud, alert_notification, terminal
 
 app = terminal.Group(
-    "Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
+    "Alerts: `ls` and `close` of the edge (FARMIQ_EDGE_DB_URL), the rest of the cloud "
+    "(FARMIQ_CLOUD_DB_URL), or of a running demo.\n\n"
+    "docs/operate/alerts.md says how a rule reads and when people are called.",
 )
+alert_cloud.add_to(app)
 
 app.add_typer(alert_notification.channel, name="channel")
 app.add_typer(alert_notification.contact, name="contact")
@@ -98,6 +101,36 @@ def close(
     terminal.print_result(
         {"closed": {"kind": kind, "subject": subject}, "count": count, "dry_run": dry_run},
         f"{count:,} would be closed" if dry_run else f"{count:,} closed",
+    )
+
+
+@app.command("silence")
+def silence() -> None:
+    """Silence the siren of this edge for all that is open now; the alerts stay open.
+
+    What opens later sounds it again. The audit log has who silenced it.
+    """
+    from farmiq.edge import audit
+    from farmiq.edge.alerting import store
+
+    async def work(tx: Any) -> list[dict[str, Any]]:
+        rows = await store.silence(tx, by=terminal.actor())
+        if rows:
+            await audit.note(
+                tx,
+                actor=terminal.actor(),
+                action="alert.silence",
+                subject="siren",
+                count=len(rows),
+            )
+        return rows
+
+    rows = terminal.in_transaction(work)
+    if not rows:
+        terminal.fail("nothing is open that would sound the siren; `farmiq alert ls` shows all")
+    terminal.print_result(
+        {"silenced": rows, "count": len(rows)},
+        "\n".join([f"{len(rows):,} silenced", *(f"    {row['message']}" for row in rows)]),
     )
 
 

@@ -19,7 +19,10 @@ MAX_NOTE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEpisode:
-    """Something is wrong since `opened_at` and was so at `last_at`, both the event's own time."""
+    """Something is wrong since `opened_at` and was so at `last_at`, both the event's own time.
+
+    With `resolved_at` it is over already: history, of which nobody is told.
+    """
 
     tenant_id: str
     cause: str
@@ -29,7 +32,9 @@ class NewEpisode:
     message: str
     opened_at: datetime
     last_at: datetime
+    resolved_at: datetime | None = None
     value: float | None = None
+    last_value: float | None = None
     worst_value: float | None = None
     rule_id: str | None = None
     signal: str | None = None
@@ -50,6 +55,8 @@ class Ending:
     cause: str
     at: datetime
     value: float | None = None
+    worst_value: float | None = None
+    count: int = 0
 
 
 async def raise_episode(tx: db.Connection, episode: NewEpisode) -> None:
@@ -58,7 +65,7 @@ async def raise_episode(tx: db.Connection, episode: NewEpisode) -> None:
 
 
 async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) -> None:
-    """As `raise_episode`, for at most one episode of a cause.
+    """As `raise_episode`, for at most one episode of a cause that is not over.
 
     An `episode_id` that is there already, or an episode of the cause that ended after `opened_at`,
     says that this one is known: then nothing happens.
@@ -68,14 +75,16 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
     await tx.execute(
         """
         insert into alert_episodes as e (tenant_id, episode_id, cause, source, severity, subject,
-          message, opened_at, last_at, first_value, worst_value, last_value, rule_id, signal,
-          is_absence, farm_id, barn_id, device_id, edge_cluster_id, batch_id, raised_at)
-        select n.*, fn_now() from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[],
-          %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::float8[],
+          message, opened_at, last_at, resolved_at, first_value, worst_value, last_value, rule_id,
+          signal, is_absence, farm_id, barn_id, device_id, edge_cluster_id, batch_id, raised_at,
+          state)
+        select n.*, fn_now(), case when n.resolved_at is null then 'active' else 'resolved' end
+        from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[],
+          %s::text[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::float8[],
           %s::float8[], %s::float8[], %s::text[], %s::text[], %s::bool[], %s::text[], %s::text[],
           %s::text[], %s::text[], %s::text[]) as n(tenant_id, episode_id, cause, source, severity,
-          subject, message, opened_at, last_at, first_value, worst_value, last_value, rule_id,
-          signal, is_absence, farm_id, barn_id, device_id, edge_cluster_id, batch_id)
+          subject, message, opened_at, last_at, resolved_at, first_value, worst_value, last_value,
+          rule_id, signal, is_absence, farm_id, barn_id, device_id, edge_cluster_id, batch_id)
         where not exists (
           select from alert_episodes k where k.tenant_id = n.tenant_id and k.cause = n.cause
             and k.state in ('resolved', 'withdrawn')
@@ -97,18 +106,23 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
             [episode.episode_id or ids.new() for episode in episodes],
             *db.columns(
                 episodes, "cause", "source", "severity", "subject", "message", "opened_at",
-                "last_at", "value",
+                "last_at", "resolved_at", "value",
             ),
             [
-                episode.value if episode.worst_value is None else episode.worst_value
+                None if episode.is_absence else _first(episode.worst_value, episode.value)
                 for episode in episodes
             ],
+            [_first(episode.last_value, episode.value) for episode in episodes],
             *db.columns(
-                episodes, "value", "rule_id", "signal", "is_absence", "farm_id", "barn_id",
-                "device_id", "edge_cluster_id", "batch_id",
+                episodes, "rule_id", "signal", "is_absence", "farm_id", "barn_id", "device_id",
+                "edge_cluster_id", "batch_id",
             ),
         ),
     )  # fmt: skip
+
+
+def _first(value: float | None, otherwise: float | None) -> float | None:
+    return otherwise if value is None else value
 
 
 async def resolve(tx: db.Connection, tenant_id: str, cause: str, *, at: datetime) -> bool:
@@ -131,9 +145,11 @@ async def resolve_all(tx: db.Connection, endings: Collection[Ending]) -> int:
             state = case when e.is_absence and n.at <= e.opened_at then 'withdrawn'
               else 'resolved' end,
             resolved_at = greatest(n.at, e.opened_at), last_at = greatest(e.last_at, n.at),
-            last_value = coalesce(n.value, e.last_value), held_by = null
-          from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::float8[])
-            as n(tenant_id, cause, at, value)
+            last_value = coalesce(n.value, e.last_value),
+            worst_value = coalesce(n.worst_value, e.worst_value),
+            seen_count = e.seen_count + n.count, held_by = null
+          from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::float8[], %s::float8[],
+            %s::bigint[]) as n(tenant_id, cause, at, value, worst_value, count)
           where e.tenant_id = n.tenant_id and e.cause = n.cause
             and e.state in ('active', 'acknowledged')
           returning e.tenant_id, e.episode_id, e.paged_at
@@ -144,7 +160,7 @@ async def resolve_all(tx: db.Connection, endings: Collection[Ending]) -> int:
         )
         select count(*) from ended
         """,
-        *db.columns(endings, "tenant_id", "cause", "at", "value"),
+        *db.columns(endings, "tenant_id", "cause", "at", "value", "worst_value", "count"),
     )
     return count
 

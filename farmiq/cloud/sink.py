@@ -30,14 +30,16 @@ EVENTS = prometheus_client.Counter(
 )
 
 Store = Callable[[db.Connection, Sequence[BusEvent]], Awaitable[int]]
+Select = Callable[[Mapping[int, BusEvent]], Awaitable[dict[int, BusEvent]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """`store` stores events in the caller's transaction and returns how many were new.
 
-    `check` looks at one event before that and may raise InvalidError. `retention`
-    says which rows are removed by age.
+    `check` looks at one event before that and may raise InvalidError. `select` leaves out events
+    that are nothing to `store`: they cost no transaction. `retention` says which rows are removed
+    by age.
     """
 
     family: str
@@ -45,6 +47,7 @@ class Sink:
     store: Store
     check: Callable[[BusEvent], None] = lambda _: None
     retention: Callable[[CloudSettings], Retention] | None = None
+    select: Select | None = None
 
     async def run(self, settings: CloudSettings, server: http.HttpServer) -> None:
         """The service of this sink alone."""
@@ -138,6 +141,8 @@ def _consumer(settings: CloudSettings, pool: db.Pool, sink: Sink) -> consume.Con
 async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> dict[int, Rejection]:
     """Store the events in one transaction; returns the rejected positions with the reasons."""
     events, rejected = parse(bodies, sink)
+    if sink.select and events:
+        events = await sink.select(events)
     if not events:
         return rejected
     async with db.transaction(pool) as tx:

@@ -69,6 +69,9 @@ class CloudSettings(Settings):
         "how long it is kept which batches came from which edge",
         ge=1,
     )
+    alert_days: PositiveFloat = setting(
+        "ALERT_RETENTION_DAYS", 400, "how long episodes of alerts are kept after they ended"
+    )
     telemetry_agg_every_s: PositiveFloat = setting(
         "CLOUD_TELEMETRY_AGG_SECONDS",
         10,

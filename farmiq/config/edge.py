@@ -1,7 +1,8 @@
 """Settings in the barn."""
 
+import shlex
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -11,10 +12,12 @@ from pydantic import (
     PositiveInt,
     SecretStr,
     field_validator,
+    model_validator,
 )
 
 from farmiq.config.environment import state_dir
 from farmiq.config.settings import Settings, required, setting
+from farmiq.plumbing import mail
 
 
 class EdgeSettings(Settings):
@@ -103,6 +106,77 @@ class EdgeSettings(Settings):
     alert_days: PositiveFloat = setting(
         "ALERT_RETENTION_DAYS", 90, "how long alerts are kept after they were closed"
     )
+    alert_round_s: PositiveFloat = setting(
+        "ALERT_RULES_ROUND_SECONDS", 3, "how often rules are evaluated on new readings", le=300
+    )
+    siren_topic: str | None = setting(
+        "ALERT_SIREN_TOPIC",
+        None,
+        "MQTT topic of the siren; {tenant_id}, {farm_id} and {barn_id} stand for those of the "
+        "alert, such as iot/command/{tenant_id}/{farm_id}/{barn_id}/siren-1/siren",
+        max_length=400,
+        pattern=r"^[^#+\x00\s]+$",
+    )
+    siren_payload: Literal["json", "plain"] = setting(
+        "ALERT_SIREN_PAYLOAD",
+        "json",
+        "json: state and the alerts; plain: ON or OFF, as simple relays want it",
+    )
+    siren_command: str | None = setting(
+        "ALERT_SIREN_COMMAND",
+        None,
+        "a program with its arguments that switches the siren: it is given on or off as its last "
+        "one and has 10 s; no shell reads it",
+    )
+    siren_severity: Literal["info", "warning", "critical"] = setting(
+        "ALERT_SIREN_SEVERITY", "critical", "from which severity on the siren sounds"
+    )
+    siren_repeat_s: float = setting(
+        "ALERT_SIREN_REPEAT_SECONDS", 30, "how often a siren is switched on again", ge=1, le=3600
+    )
+    alert_smtp_url: SecretStr | None = setting(
+        "ALERT_SMTP_URL",
+        None,
+        "mail server of the edge's own alerts: smtp:// or smtps://user:password@host:port",
+    )
+    alert_mail_from: str | None = setting(
+        "ALERT_MAIL_FROM", None, "sender of those mails, such as FarmIQ <alerts@example.com>"
+    )
+    alert_mail_to: str | None = setting(
+        "ALERT_MAIL_TO", None, "receivers of those mails, commas between"
+    )
+    alert_mail_severity: Literal["info", "warning", "critical"] = setting(
+        "ALERT_MAIL_SEVERITY", "warning", "from which severity on a mail is sent"
+    )
+
+    @property
+    def alert_mail_receivers(self) -> list[str]:
+        """The addresses of ALERT_MAIL_TO."""
+        return [address.strip() for address in (self.alert_mail_to or "").split(",")]
+
+    @model_validator(mode="after")
+    def _can_mail(self) -> Self:
+        """Say at the start what would make every mail fail."""
+        if self.alert_smtp_url is None:
+            return self
+        try:
+            mail.server(self.alert_smtp_url.get_secret_value())
+            mail.compose(
+                sender=self.alert_mail_from or "", to=self.alert_mail_receivers, subject="", text=""
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"ALERT_SMTP_URL, ALERT_MAIL_FROM and ALERT_MAIL_TO: {error}"
+            ) from None
+        return self
+
+    @field_validator("siren_command")
+    @classmethod
+    def _can_be_split(cls, command: str | None) -> str | None:
+        if command is not None and not shlex.split(command):
+            raise ValueError("names no program")
+        return command
+
     audit_days: float = setting(
         "AUDIT_RETENTION_DAYS", 400, "how long the audit log is kept", ge=30
     )

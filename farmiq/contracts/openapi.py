@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.alerts import api as alerts
 from farmiq.cloud.analytics import api as analytics
 from farmiq.cloud.analytics.forecast import ForecastApi
 from farmiq.cloud.barn import api as cloud_barn
@@ -83,6 +84,7 @@ def app(site: str) -> FastAPI:
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing).add_to(server.app)
+        alerts.Api(nothing).add_to(server.app)
         ForecastApi(nothing).add_to(server.app)
         cloud_barn.Api(nothing, nothing).add_to(server.app)
         cloud_feed.Api(nothing, nothing).add_to(server.app)

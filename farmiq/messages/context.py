@@ -1,11 +1,12 @@
 """What the cloud registers for an edge: GET /api/v1/edges/context (C-114)."""
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from farmiq.messages.alerts import MAX_RULES
 from farmiq.messages.ids import Id
 from farmiq.messages.kinds import Name
 
@@ -63,13 +64,20 @@ class ContextStandard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Farms that the edge asked for, their barns and batches, and the standards of these."""
+    """Farms that the edge asked for, their barns and batches, and the standards of these.
+
+    `alert_rules` are those that the edge can evaluate itself (AlertRule), each read alone: one that
+    is newer than the edge leaves the others usable. A cloud that sends none leaves the defaults.
+    """
 
     tenant_id: Id
     farms: Annotated[list[ContextFarm], Meta(max_length=MAX_FARMS)]
     barns: Annotated[list[ContextBarn], Meta(max_length=MAX_BARNS)]
     batches: Annotated[list[ContextBatch], Meta(max_length=MAX_BATCHES)]
     breed_standards: Annotated[list[ContextStandard], Meta(max_length=MAX_STANDARDS)]
+    alert_rules: Annotated[list[dict[str, Any]], Meta(max_length=MAX_RULES)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
 
 
 class EdgeContext(msgspec.Struct, frozen=True, kw_only=True):

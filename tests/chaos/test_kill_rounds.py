@@ -38,6 +38,8 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "context.before_commit": "tests/integration/cloud/test_edge_context.py",
     "context.after_commit": "tests/integration/cloud/test_edge_context.py",
+    "alert.before_event": "tests/integration/edge/test_alert_events.py",
+    "alert.after_event": "tests/integration/edge/test_alert_events.py",
     "barn.before_commit": "tests/integration/edge/barn/test_kill.py",
     "posting.before_commit": "tests/integration/cloud/postings/test_kill.py",
     "posting.after_publish": "tests/integration/cloud/postings/test_kill.py",
@@ -50,6 +52,11 @@ ELSEWHERE = {
     "observations.after_put": "tests/integration/cloud/test_observations.py",
     "bridge.after_send": "tests/integration/cloud/test_camera_bridge.py",
     **{
+        point: "tests/integration/edge/alerting/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerting.")
+    },
+    **{
         point: "tests/integration/edge/media/test_crash.py"
         for point in crash.POINTS
         if point.startswith("media.")
@@ -58,6 +65,11 @@ ELSEWHERE = {
         point: "tests/integration/cloud/analytics/test_service.py"
         for point in crash.POINTS
         if point.startswith("analytics.")
+    },
+    **{
+        point: "tests/integration/cloud/alerts/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerts.")
     },
     **{
         point: "tests/integration/cloud/notification/test_kill.py"

@@ -40,6 +40,10 @@ CALLS = {
         "select fn_safe_to_sell_from(get_active_tenant_id(), 'x')",
         "select b.tenant_id, fn_safe_to_sell_from(b.tenant_id, b.batch_id) from batches b",
     ),
+    "fn_edge_alerts_missing(text,text)": (
+        "select fn_edge_alerts_missing(tenant_id, edge_cluster_id) from edge_heartbeats",
+        "select fn_edge_alerts_missing(%(foreign_id)s::text, 'e')",
+    ),
     "fn_feed_stock(text,text)": (
         "select get_active_tenant_id(), s from fn_feed_stock(get_active_tenant_id(), 'barn') s",
         "select c.tenant_id, s from companies c, fn_feed_stock(c.tenant_id, 'lot') s",

@@ -39,6 +39,7 @@ FOLLOWED = (
     "docs/operate/enrolment.md",
     "docs/integrate/camera-api.md",
     "docs/operate/bus.md",
+    "docs/operate/alerts.md",
     "docs/operate/notifications.md",
 )
 

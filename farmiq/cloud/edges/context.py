@@ -1,8 +1,15 @@
 """The SQL of an edge's context: the master data that concerns it (C-114)."""
 
 from collections.abc import Collection
+from typing import Any
 
+import msgspec
+
+from farmiq.farm.alerts.defaults import with_defaults
+from farmiq.farm.alerts.rules import is_for_edges
+from farmiq.farm.alerts.rules import read as read_rule
 from farmiq.messages import context
+from farmiq.messages.alerts import MAX_RULES
 from farmiq.messages.context import (
     ContextBarn,
     ContextBatch,
@@ -82,4 +89,24 @@ async def _of_tenant(
             """,
             {**wanted, "days": CLOSED_DAYS, "limit": context.MAX_STANDARDS},
         ),
+        alert_rules=await _alert_rules(connection, tenant_id, farms),
     )
+
+
+async def _alert_rules(
+    connection: db.Connection, tenant_id: str, farms: Collection[str]
+) -> list[dict[str, Any]]:
+    """The rules of these farms that an edge evaluates, those that ship included, by rule_id."""
+    rows = await db.fetch_all(
+        connection,
+        "select rule from alert_rules where tenant_id = %s order by rule_id limit %s",
+        tenant_id,
+        MAX_RULES,
+    )
+    own = [rule for (stored,) in rows if (rule := read_rule(stored)) is not None]
+    effective = with_defaults(own)
+    return [
+        msgspec.to_builtins(rule)
+        for _, rule in sorted(effective.items())
+        if is_for_edges(rule) and (rule.farm_id is None or not farms or rule.farm_id in farms)
+    ][:MAX_RULES]

@@ -13,7 +13,7 @@ import msgspec
 from fastapi import Depends, Query, Request, Response
 
 from farmiq import api
-from farmiq.api import BodyOf, Handler, JsonBody
+from farmiq.api import BodyOf, Handler, JsonBody, PathText
 from farmiq.cloud.farms import kinds, models, store
 from farmiq.cloud.farms.kinds import (
     BARNS,
@@ -24,7 +24,6 @@ from farmiq.cloud.farms.kinds import (
     METRICS,
     Kind,
 )
-from farmiq.cloud.farms.models import PathText
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
 from farmiq.plumbing import http

@@ -195,7 +195,7 @@ _EDGES = (
         "edge.dead_letters", "edge.dead_letters", "above", "warning",
         threshold=0, for_s=5 * MINUTE,
     ),
-    # What is lost is lost: tell it once, for a day, not for as long as the ledger is kept.
+    # What is lost is lost: say so for a day, not for as long as the ledger is kept.
     _rule(
         "edge.losses", "edge.losses", "rises", "critical",
         threshold=0, window_s=DAY, clear_for_s=0,
@@ -214,7 +214,7 @@ _EDGES = (
         "edge.clock.behind", "edge.clock_offset_s", "below", "warning",
         threshold=-60, clear=-30, for_s=10 * MINUTE,
     ),
-    # It counts alerts that never came here: somebody was not told of something.
+    # It counts alerts that never came here: somebody has not heard of something.
     _rule(
         "edge.alerts_missing", "edge.alerts_missing", "above", "warning",
         threshold=0, for_s=15 * MINUTE,

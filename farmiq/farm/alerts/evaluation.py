@@ -196,7 +196,7 @@ def _tick(rule: AlertRule, state: State, at: datetime) -> tuple[State, Sequence[
 def _heard(
     rule: AlertRule, state: State, at: datetime, value: float
 ) -> tuple[State, Sequence[Change]]:
-    """A value of a series that may not be absent; an absence that no tick saw is told too."""
+    """A value of a series that may not be absent; an absence that no tick saw is reported too."""
     changes: list[Change] = []
     if state.opened_at is None:
         state, missed = _tick(rule, state, at)

@@ -8,7 +8,9 @@ window. `evaluation.py` says when a rule opens and resolves.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
+
+import msgspec
 
 from farmiq.messages.alerts import AlertRule
 from farmiq.messages.kpi import KpiType
@@ -115,6 +117,11 @@ def applies(rule: AlertRule, subject: Subject, batch: Animals | None) -> bool:
     return rule.max_age_days is None or batch.age_days <= rule.max_age_days
 
 
+def is_for_edges(rule: AlertRule) -> bool:
+    """Whether an edge can evaluate it alone: it looks at readings, and at nothing before them."""
+    return rule.enabled and rule.signal.startswith("telemetry.") and rule.baseline is None
+
+
 def in_rule_unit(metric_type: str, value: float, unit: str) -> float:
     """A reading in the unit of the rules: temperatures are compared in °C."""
     if metric_type == "temperature" and (convert := _CELSIUS_OF.get(unit)):
@@ -157,6 +164,15 @@ def is_clear(rule: AlertRule, measured: float) -> bool:
     clear = rule.threshold if rule.clear is None else rule.clear
     assert clear is not None  # noqa: S101 - problems() says so
     return measured >= clear if is_downward(rule) else measured <= clear
+
+
+def read(stored: Any) -> AlertRule | None:
+    """The rule in a JSON object; None if this version cannot use it, as with one of a later."""
+    try:
+        rule = msgspec.convert(stored, AlertRule)
+    except msgspec.ValidationError:
+        return None
+    return None if problems(rule) else rule
 
 
 def problems(rule: AlertRule) -> list[tuple[str, str]]:

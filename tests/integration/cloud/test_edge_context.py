@@ -8,11 +8,13 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from farmiq.cloud.edges import api as edges
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BARNS, BATCHES, BREED_STANDARDS, FARMS
 from farmiq.config import EdgeSettings
+from farmiq.edge.alerting.rules import of_context
 from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import context
 from farmiq.edge.sync.cloud import Cloud
@@ -153,6 +155,43 @@ async def test_context_is_sent_again_only_when_it_changed(
     await master.save(BATCHES, batch("new", TODAY - DAY, placed_count=99))
     changed = await ask(edge_host, first.headers["ETag"])
     assert (changed.status_code, changed.headers["ETag"] != first.headers["ETag"]) == (200, True)
+
+
+async def test_context_has_the_rules_that_the_edge_evaluates(
+    edge_host: EdgeHost, edge: Edge, master: Master
+) -> None:
+    """Its tenant's own for its farms and those that ship, less what is switched off."""
+    del master
+    hot = {"signal": "telemetry.temperature", "condition": "above", "threshold": 20}
+    rules = {
+        ("t-001", "here"): {**hot, "farm_id": "f-001"},
+        ("t-001", "elsewhere"): {**hot, "farm_id": "f-002"},
+        ("t-001", "everywhere"): hot,
+        ("t-001", "default.heat.any"): {**hot, "enabled": False},
+        ("t-001", "figure"): {**hot, "signal": "kpi.fcr"},
+        ("t-001", "compared"): {**hot, "baseline": "same_hour"},
+        ("t-001", "of a later version"): {**hot, "moon_phase": "full"},
+        ("t-002", "theirs"): hot,
+    }
+    with psycopg.connect(edge_host.site.database.admin_url) as owner:
+        for (tenant_id, rule_id), rule in rules.items():
+            owner.execute(
+                "insert into alert_rules (tenant_id, rule_id, rule, changed_by) "
+                "values (%s, %s, %s, 'ann')",
+                (tenant_id, rule_id, Jsonb({"rule_id": rule_id, **rule})),
+            )
+    await edge.fetch()
+    ((content,),) = rows(edge.database, "select content from cloud_contexts")
+    sent = [rule["rule_id"] for rule in content["alert_rules"]]
+    own = [rule_id for rule_id in sent if not rule_id.startswith("default.")]
+    assert own == ["everywhere", "here"]
+    assert "default.ventilation.stopped" in sent
+    assert "default.heat.any" not in sent
+    assert not {"default.water.drop", "default.feed.low", "default.edge.silent"} & set(sent)
+    found = of_context(content)
+    assert (found.unreadable, len(found.by_metric["temperature"])) == (0, sum(
+        rule["signal"] == "telemetry.temperature" for rule in content["alert_rules"]
+    ))  # fmt: skip
 
 
 async def test_edge_stores_the_context_and_keeps_it_while_the_cloud_is_away(

@@ -46,6 +46,8 @@ def test_the_queues_that_document_001_names_are_there() -> None:
         "farmiq.cloud-telemetry-service.agg.queue",
         "farmiq.cloud-analytics-service.kpi.queue",
         "farmiq.cloud-analytics-service.days.queue",
+        "farmiq.cloud-alerts-service.signals.queue",
+        "farmiq.cloud-alerts-service.edge.queue",
         "farmiq.cloud-media-store.store.queue",
         "farmiq.cloud-telemetry-service.dlq.queue",
     ):

@@ -15,7 +15,6 @@ create table alert_states (
   states jsonb not null default '{}',
   constraint alert_states_pkey primary key (tenant_id, signal, subject)
 ) with (fillfactor = 70);
-create index alert_states_heard_at_idx on alert_states (heard_at);
 
 alter table alert_states enable row level security;
 alter table alert_states force row level security;

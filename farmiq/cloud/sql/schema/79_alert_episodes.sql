@@ -43,6 +43,10 @@ create table alert_episodes (
 create unique index alert_episodes_open_key on alert_episodes (tenant_id, cause)
   where state in ('active', 'acknowledged');
 create index alert_episodes_cause_idx on alert_episodes (tenant_id, cause, opened_at desc);
+-- Those that an edge had open at a moment: its heartbeat says how many there should be.
+create index alert_episodes_edge_idx on alert_episodes
+  (tenant_id, edge_cluster_id, coalesce(resolved_at, 'infinity'::timestamptz))
+  where source = 'edge';
 create index alert_episodes_opened_at_idx on alert_episodes (tenant_id, opened_at desc, episode_id);
 -- Nobody was told of these yet.
 create index alert_episodes_unpaged_idx on alert_episodes (last_at)

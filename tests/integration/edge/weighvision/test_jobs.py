@@ -1,6 +1,6 @@
 """What weigh sessions wait for, by the edge's clock; how long they are kept."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -64,6 +64,35 @@ async def test_incomplete_session_clears_when_the_image_is_stored(
     assert rows(stations, FLAG) == [(False, None, False)]
     assert rows(stations, ALERTS) == [open_alert(is_open=False)]
     assert rows(stations, "select is_settled from weight_sessions") == [(True,)]
+
+
+async def test_session_that_becomes_incomplete_is_reported_once_each_time(
+    pool: db.Pool, stations: Database
+) -> None:
+    one = Weighing()
+    await handlers.commit(pool, [one.created(), one.weight()])
+    for minutes in (11, 22):
+        ahead(stations, minutes=minutes)
+        await look(pool)
+    incomplete = """
+        select o.session_id, o.device_id, o.payload_json, w.received_at, o.occurred_at > w.heard_at
+        from sync_outbox o join weight_sessions w on w.id = o.session_id
+        where event_type = 'weighvision.session.incomplete' order by o.created_at
+    """
+    ((session_id, device_id, payload, received_at, is_later),) = rows(stations, incomplete)
+    assert (session_id, device_id, is_later) == (one.session_id, one.place.device_id, True)
+    assert datetime.fromisoformat(payload.pop("since")) == received_at
+    assert payload == {
+        "session_id": str(one.session_id), "missing": ["image", "finalized"], "station_id": "st-1"
+    }  # fmt: skip
+    image = upload(stations, one)
+    await handlers.commit(pool, [one.captured(image), one.finalized(2)])
+    await look(pool)
+    assert rows(stations, FLAG) == [(False, None, False)]
+    assert len(rows(stations, incomplete)) == 1
+    ahead(stations, minutes=44)
+    await look(pool)
+    assert rows(stations, incomplete)[1][2]["missing"] == ["images: 1 of 2"]
 
 
 @pytest.mark.req("SC-03", "MD-06")

@@ -1,0 +1,1 @@
+"""Rules on local readings, the siren and the edge's own mail."""

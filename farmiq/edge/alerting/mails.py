@@ -1,0 +1,110 @@
+"""The edge's own mail: one when a local alert opens, one when it resolves; tried until accepted.
+
+A mail that was sent, but not marked as sent before a crash, is sent again with the same Message-ID.
+"""
+
+from dataclasses import dataclass
+
+from prometheus_client import Counter
+
+from farmiq import crash
+from farmiq.config import EdgeSettings
+from farmiq.config.settings import secret
+from farmiq.edge.alerting import store
+from farmiq.plumbing import db, ids, log, mail
+from farmiq.plumbing.backoff import chance
+from farmiq.plumbing.retry import RetryPolicy
+
+# People at other times know more than a mail of yesterday.
+GIVE_UP_HOURS = 24.0
+RETRY = RetryPolicy(5.0, 300.0)
+RESOLVED = "resolved: "
+SEVERITIES = ("info", "warning", "critical")
+
+MAILS = Counter("farmiq_local_alert_mails_total", "Attempts to mail a local alert", ["outcome"])
+
+
+def at_least(severity: str) -> tuple[str, ...]:
+    """The severity and the more urgent ones."""
+    return SEVERITIES[SEVERITIES.index(severity) :]
+
+
+@dataclass(frozen=True)
+class Post:
+    """Writes mails in the transaction of what they are about, and sends them later."""
+
+    settings: EdgeSettings
+
+    @property
+    def is_configured(self) -> bool:
+        return self.settings.alert_smtp_url is not None
+
+    async def opened(
+        self, tx: db.Connection, *, kind: str, subject: str, severity: str, message: str
+    ) -> None:
+        if self.is_configured and severity in at_least(self.settings.alert_mail_severity):
+            await self._add(tx, kind, subject, f"{severity}: {message}", message)
+
+    async def resolved(self, tx: db.Connection, *, kind: str, subject: str, message: str) -> None:
+        """Written only if there was a mail that it opened."""
+        if self.is_configured and await store.was_mailed(tx, kind=kind, subject=subject):
+            rule = message.partition(": ")[0]
+            await self._add(tx, kind, subject, f"{RESOLVED}{rule}", f"Resolved: {message}")
+
+    async def _add(
+        self, tx: db.Connection, kind: str, subject: str, headline: str, message: str
+    ) -> None:
+        body = (
+            f"{message}\n\nAlert {kind} of {subject}\n"
+            f"From the edge {self.settings.edge_cluster_id} itself, with or without internet.\n"
+            "The siren is silenced at the edge: farmiq alert silence\n"
+        )
+        await store.add_mail(
+            tx, ids.new(), kind=kind, subject=subject, headline=headline, body=body
+        )
+
+    async def send_due(self, pool: db.Pool) -> dict[str, object]:
+        """Send what is due, one after the other, until one is not accepted."""
+        sent = 0
+        while await self._send_one(pool):
+            sent += 1
+        return {"sent": sent} if sent else {}
+
+    async def _send_one(self, pool: db.Pool) -> bool:
+        """True if a mail was accepted."""
+        async with db.transaction(pool) as tx:
+            due = await store.next_mail(tx)
+            if due is None:
+                return False
+            problem = await self._attempt(due)
+            if problem is None:
+                crash.here("alerting.after_mail")
+                await store.mail_sent(tx, due.mail_id)
+                MAILS.labels(outcome="sent").inc()
+                return True
+            wait_s = RETRY.delay_s(due.attempts, chance=chance())
+            has_given_up = await store.mail_failed(
+                tx, due.mail_id, error=problem, wait_s=wait_s, give_up_hours=GIVE_UP_HOURS
+            )
+        outcome = "given_up" if has_given_up else "failed"
+        MAILS.labels(outcome=outcome).inc()
+        log.get("alerting").warning(f"alerting.mail_{outcome}", error=problem)
+        return False
+
+    async def _attempt(self, due: store.Mail) -> str | None:
+        """Why the mail was not accepted, or None."""
+        settings = self.settings
+        url = secret(settings.alert_smtp_url)
+        assert url is not None  # noqa: S101 - is_configured
+        try:
+            await mail.send(
+                url,
+                sender=settings.alert_mail_from or "",
+                to=settings.alert_mail_receivers,
+                subject=f"[FarmIQ {settings.edge_cluster_id}] {due.headline}",
+                text=due.body,
+                message_id=str(due.mail_id),
+            )
+        except (mail.MailError, ValueError) as error:
+            return str(error)
+        return None

@@ -1,0 +1,214 @@
+"""Rules on readings in a real database: alerts, what silences them, and the cloud's copy."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from psycopg.types.json import Jsonb
+from typer.testing import CliRunner
+
+from farmiq.cli import app
+from farmiq.config import EdgeSettings
+from farmiq.edge import alerts
+from farmiq.edge.alerting import evaluation, store
+from farmiq.edge.alerting.evaluation import Evaluation
+from farmiq.edge.alerting.mails import Post
+from farmiq.plumbing import db
+from tests.conftest import Database
+from tests.integration.edge.telemetry.readings import Reading, execute, keep, rows
+
+HEAT = "rule.default.heat.any"
+OPEN = "select kind, subject, severity from alerts where closed_at is null order by 1, 2"
+LOCAL = "select kind, subject from local_alerts order by 1, 2"
+
+
+@pytest.fixture
+async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
+    async with db.pool(edge_db.url, name="test") as opened:
+        yield opened
+
+
+@pytest.fixture
+def settings(edge_db: Database, tmp_path: Path) -> EdgeSettings:
+    return EdgeSettings.load(
+        {
+            "FARMIQ_EDGE_DB_URL": edge_db.url,
+            "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
+            "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
+            "FARMIQ_CLOUD_URL": "http://127.0.0.1:9",
+        }
+    )
+
+
+@pytest.fixture
+def rounds(pool: db.Pool, settings: EdgeSettings) -> Evaluation:
+    return Evaluation(pool, ZoneInfo("UTC"), Post(settings))
+
+
+def hot(*minutes_ago: float, value: float = 39.5, **more: Any) -> list[Reading]:
+    now = datetime.now(UTC)
+    return [Reading(now - timedelta(minutes=n), value, **more) for n in minutes_ago]
+
+
+async def test_deadly_heat_raises_one_alert_without_any_configuration(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(7, 4, 1))
+    assert await rounds.look() == {"opened": 1, "resolved": 0}
+    assert rows(edge_db, OPEN) == [(HEAT, "t-1/f-1/b-1/d-1", "critical")]
+    await keep(pool, hot(0))
+    assert await rounds.look() == {}
+    assert rows(edge_db, "select seen_count from alerts") == [(1,)]
+
+
+async def test_state_survives_a_restart_in_the_middle_of_a_duration(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation, settings: EdgeSettings
+) -> None:
+    await keep(pool, hot(6, 4))
+    assert await rounds.look() == {}
+    await keep(pool, hot(0.5))
+    assert await Evaluation(pool, ZoneInfo("UTC"), Post(settings)).look() == {
+        "opened": 1,
+        "resolved": 0,
+    }
+    assert rows(edge_db, LOCAL) == [(HEAT, "t-1/f-1/b-1/d-1")]
+
+
+async def test_readings_that_come_late_raise_nothing(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(40, 35, 30, 25))
+    assert await rounds.look() == {}
+    assert rows(edge_db, OPEN) == []
+
+
+async def test_cool_readings_close_the_alert(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(14, 8))
+    await rounds.look()
+    await keep(pool, hot(6, 0.5, value=24))
+    assert await rounds.look() == {"opened": 0, "resolved": 1}
+    assert rows(edge_db, OPEN) == rows(edge_db, LOCAL) == []
+    assert rows(edge_db, "select states from alert_series") == [({},)]
+
+
+async def test_device_that_was_revoked_closes_its_alerts(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(7, 1))
+    await rounds.look()
+    execute(edge_db, "update devices set revoked_at = now() where device_id = 'd-1'")
+    assert await rounds.look() == {"opened": 0, "resolved": 1}
+    assert rows(edge_db, OPEN) == rows(edge_db, "select from alert_series") == []
+
+
+async def test_silent_controller_of_the_ventilation_raises_an_alert(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(11, value=60, metric="ventilation", unit="%"))
+    await rounds.look()
+    assert [kind for kind, *_ in rows(edge_db, OPEN)] == ["rule.default.ventilation.silent"]
+    await keep(pool, hot(0, value=60, metric="ventilation", unit="%"))
+    await rounds.look()
+    assert rows(edge_db, OPEN) == []
+
+
+async def test_two_tenants_with_the_same_names_have_alerts_of_their_own(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(7, 1) + hot(7, 1, tenant="t-2"))
+    await rounds.look()
+    assert [subject for _, subject, _ in rows(edge_db, OPEN)] == [
+        "t-1/f-1/b-1/d-1",
+        "t-2/f-1/b-1/d-1",
+    ]
+
+
+async def test_rules_of_the_clouds_copy_replace_the_defaults(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    """A copy that has only a rule of t-1's own; t-2 has none yet and keeps the defaults."""
+    own = {
+        "rule_id": "warm", "signal": "telemetry.temperature", "condition": "above",
+        "threshold": 22, "farm_id": "f-1", "barn_id": "b-1",
+    }  # fmt: skip
+    store_copy(edge_db, [own], etag="1")
+    await keep(pool, hot(7, 1) + hot(7, 1, tenant="t-2"))
+    await rounds.look()
+    assert rows(edge_db, OPEN) == [
+        (HEAT, "t-2/f-1/b-1/d-1", "critical"),
+        ("rule.warm", "t-1/f-1/b-1/d-1", "warning"),
+    ]
+    store_copy(edge_db, [], etag="2")
+    await rounds.look()
+    assert [kind for kind, *_ in rows(edge_db, OPEN)] == [HEAT]
+
+
+def store_copy(database: Database, rules: list[dict[str, Any]], *, etag: str) -> None:
+    content = {
+        "tenant_id": "t-1", "farms": [], "barns": [], "batches": [], "breed_standards": [],
+        "alert_rules": rules,
+    }  # fmt: skip
+    execute(
+        database,
+        "insert into cloud_contexts values ('t-1', %s, %s, now(), now()) on conflict on constraint "
+        "cloud_contexts_pkey do update set etag = excluded.etag, content = excluded.content",
+        etag,
+        Jsonb(content),
+    )
+
+
+async def test_clock_that_was_ahead_and_is_set_right_hides_nothing(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    await keep(pool, hot(-120, value=24))
+    await rounds.look()
+    assert await rounds.look() == {}
+    await keep(pool, hot(0, value=24))
+    await rounds.look()
+    assert rows(edge_db, "select last_value, read_to <= now() from alert_series") == [(24, True)]
+    await keep(pool, hot(0, value=25))
+    await rounds.look()
+    assert rows(edge_db, "select last_value from alert_series") == [(25,)]
+
+
+async def test_many_readings_are_read_in_parts(
+    pool: db.Pool, rounds: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "MAX_OF_SERIES", 7)
+    await keep(pool, hot(*(n / 10 for n in range(80, 0, -1))))
+    assert await rounds.look() == {"opened": 1, "resolved": 0}
+
+
+async def test_siren_sounds_until_it_is_silenced_or_the_alert_is_closed(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation, tmp_path: Path
+) -> None:
+    async def sounding() -> list[str]:
+        async with db.transaction(pool) as tx:
+            return [row["subject"] for row in await store.sounding(tx, ("critical",))]
+
+    await keep(pool, hot(7, 1) + hot(7, 1, device="d-2"))
+    await rounds.look()
+    first, second = "t-1/f-1/b-1/d-1", "t-1/f-1/b-1/d-2"
+    assert await sounding() == [first, second]
+    async with db.transaction(pool) as tx:
+        await alerts.close_chosen(tx, alerts.Filter(HEAT, first, exact=True), by="ann")
+    assert await sounding() == [second]
+    environment = {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_STATE_DIR": str(tmp_path)}
+    typed = CliRunner().invoke(app, ["alert", "silence", "--json"], env=environment)
+    assert typed.exit_code == 0, typed.output
+    assert json.loads(typed.stdout)["count"] == 2
+    assert await sounding() == []
+    assert CliRunner().invoke(app, ["alert", "silence"], env=environment).exit_code == 1
+    assert [kind for kind, *_ in rows(edge_db, OPEN)] == [HEAT]
+    # Neither is raised again while the barn is hot.
+    await keep(pool, hot(0) + hot(0, device="d-2"))
+    assert await rounds.look() == {}
+    assert rows(edge_db, "select action from audit_log where action = 'alert.silence'") == [
+        ("alert.silence",)
+    ]
