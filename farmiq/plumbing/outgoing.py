@@ -27,11 +27,11 @@ MAX_ANSWER = 16 * 1024
 _resolving = ThreadPoolExecutor(16, thread_name_prefix="resolve")
 
 
-class RefusedError(Exception):
+class ForbiddenHostError(Exception):
     """The address leads to where we may not send; the text is for whoever set it."""
 
 
-class UnreachableError(Exception):
+class NoAnswerError(Exception):
     """No answer: the host is unknown or away, or took too long."""
 
 
@@ -45,25 +45,25 @@ class Target:
 
 
 async def resolve(host: str, port: int, *, allowed: Allowed) -> Target:
-    """The address to connect to. Raises RefusedError or UnreachableError."""
+    """The address to connect to. Raises ForbiddenHostError or NoAnswerError."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_S):
-            found = await loop.run_in_executor(_resolving, _addresses, host, port)
+            resolved = await loop.run_in_executor(_resolving, _addresses, host, port)
     except TimeoutError:
-        raise UnreachableError(f"the name {host} could not be resolved in time") from None
+        raise NoAnswerError(f"the name {host} could not be resolved in time") from None
     except (OSError, UnicodeError):
-        raise UnreachableError(f"the name {host} is not known") from None
-    if not found:
-        raise UnreachableError(f"the name {host} has no address")
-    inside = [address for address in found if not addresses.is_public(address)]
+        raise NoAnswerError(f"the name {host} is not known") from None
+    if not resolved:
+        raise NoAnswerError(f"the name {host} has no address")
+    inside = [address for address in resolved if not addresses.is_public(address)]
     if not all(allowed.allows(host, address) for address in inside):
         # One private address is enough: which of them is used must not be a matter of luck.
-        raise RefusedError(
+        raise ForbiddenHostError(
             f"{host} is inside a private network; whoever runs FarmIQ can allow it "
             "(FARMIQ_ALERT_PRIVATE_HOSTS)"
         )
-    return Target(host, found[0], bool(inside))
+    return Target(host, resolved[0], bool(inside))
 
 
 def _addresses(host: str, port: int) -> list[Address]:
@@ -90,7 +90,7 @@ async def post(
 ) -> Answer:
     """Post to an address that was given to us.
 
-    Raises RefusedError if we may not, UnreachableError if no answer came, ValueError if it is no
+    Raises ForbiddenHostError if we may not, NoAnswerError if no answer came, ValueError if it is no
     address at all.
     """
     addresses.check(url)
@@ -100,10 +100,10 @@ async def post(
         async with asyncio.timeout(deadline_s):
             target = await resolve(str(parts.hostname), port, allowed=allowed)
             if parts.scheme == "http" and not target.is_inside:
-                raise RefusedError("messages leave our network over https:// only")
+                raise ForbiddenHostError("messages leave our network over https:// only")
             return await _post(url, target, port, content, headers, context)
     except http_client.FAILED as error:
-        raise UnreachableError(f"no answer from {parts.hostname}: {_why(error)}") from None
+        raise NoAnswerError(f"no answer from {parts.hostname}: {_why(error)}") from None
 
 
 def _why(error: Exception) -> str:

@@ -421,9 +421,9 @@ async def private_problem(secrets: ChannelSecrets, allowed: Allowed) -> tuple[st
         if secrets.smtp_url is not None:
             where = mail.server(secrets.smtp_url)
             await outgoing.resolve(where.host, where.port, allowed=allowed)
-    except outgoing.RefusedError as error:
+    except outgoing.ForbiddenHostError as error:
         return "secrets.url" if secrets.url else "secrets.smtp_url", str(error)
-    except (outgoing.UnreachableError, ValueError):
+    except (outgoing.NoAnswerError, ValueError):
         return None  # away for now, or not valid: then it is said with all other problems
     return None
 

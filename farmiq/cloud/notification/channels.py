@@ -101,7 +101,7 @@ _FIELDS: dict[str, tuple[str, str]] = {
 def problems(channel: Channel) -> list[tuple[str, str]]:
     """(field, reason) of everything that is wrong with a channel; no secret is quoted."""
     fields = _FIELDS[channel.kind]
-    found = [
+    wrong = [
         problem
         for where, names, struct in zip(
             ("settings", "secrets"), fields, (channel.settings, channel.secrets), strict=True
@@ -123,14 +123,14 @@ def problems(channel: Channel) -> list[tuple[str, str]]:
             try:
                 check(value)
             except ValueError as error:
-                found.append((field, str(error)))
+                wrong.append((field, str(error)))
     if channel.settings.sender and not channel.secrets.smtp_url and channel.kind == "email":
-        found.append(("settings.sender", "is for a mail server of your own (smtp_url)"))
+        wrong.append(("settings.sender", "is for a mail server of your own (smtp_url)"))
     if channel.settings.content_type == "application/x-www-form-urlencoded" and any(
         isinstance(value, (dict, list)) for value in (channel.settings.template or {}).values()
     ):
-        found.append(("settings.template", "a form has no values inside others"))
-    return found
+        wrong.append(("settings.template", "a form has no values inside others"))
+    return wrong
 
 
 def _wrong_fields(
@@ -289,7 +289,7 @@ def fill(template: Any, values: Mapping[str, Any]) -> Any:
         whole = _PLACEHOLDER.fullmatch(template)
         if whole:
             return values.get(whole[1])
-        return _PLACEHOLDER.sub(lambda found: _text(values.get(found[1])), template)
+        return _PLACEHOLDER.sub(lambda match: _text(values.get(match[1])), template)
     if isinstance(template, Mapping):
         filled = {name: fill(value, values) for name, value in template.items()}
         return {

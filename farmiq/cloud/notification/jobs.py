@@ -85,7 +85,7 @@ class Routing:
         planned = rules.plan(
             step,
             await store.contacts(tx, tenant_id),
-            await store.told(tx, tenant_id, episode_id),
+            await store.earlier_messages(tx, tenant_id, episode_id),
             channels=await store.usable_channels(tx, tenant_id),
             now=await store.now(tx),
         )
@@ -265,7 +265,7 @@ class Delivery:
         return channel
 
     def _link(self, message: Claimed) -> str | None:
-        wanted = message.step in rules.TELLING and message.episode_id and message.contact_id
+        wanted = message.step in rules.NOTIFYING and message.episode_id and message.contact_id
         if not wanted or self.sealer is None or self.public_url is None:
             return None
         return acknowledgement.link(

@@ -19,7 +19,7 @@ FIRST, SECOND = 1, 2
 # A step that waited longer than this, of an episode that is over by now, tells nobody anything new.
 STALE_AFTER = timedelta(minutes=15)
 PASS_QUIET_HOURS = frozenset({"critical", "security"})
-TELLING = frozenset({"opened", "escalated"})
+NOTIFYING = frozenset({"opened", "escalated"})
 _OVER = frozenset({"resolved", "withdrawn"})
 
 
@@ -86,7 +86,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Earlier:
     """A message that was made of an earlier step of the episode."""
 
     message_id: UUID
@@ -116,20 +116,20 @@ class Plan:
 def plan(
     step: Step,
     contacts: Sequence[Contact],
-    told: Collection[Told],
+    earlier: Collection[Earlier],
     *,
     channels: Collection[str],
     now: datetime,
 ) -> Plan:
     """Who is told of this step; `channels` are those that may be used."""
-    if step.step in TELLING:
-        return Plan(_telling(step, contacts, told, channels=channels, now=now))
+    if step.step in NOTIFYING:
+        return Plan(_notified(step, contacts, earlier, channels=channels, now=now))
     # Not yet sent because of quiet hours; once it is over there is nothing to tell.
-    waiting = {item.message_id for item in told if _is_delayed(item, now)}
+    waiting = {item.message_id for item in earlier if _is_delayed(item, now)}
     reached = {
         (item.contact_id, item.channel_id)
-        for item in told
-        if item.step in TELLING and _is_told(item) and item.message_id not in waiting
+        for item in earlier
+        if item.step in NOTIFYING and _reached(item) and item.message_id not in waiting
     }
     if step.step == "acknowledged":
         contacts = [item for item in contacts if not item.is_named(step.acknowledged_by)]
@@ -137,10 +137,10 @@ def plan(
     return Plan(messages, tuple(sorted(waiting)) if step.step == "resolved" else ())
 
 
-def _telling(
+def _notified(
     step: Step,
     contacts: Sequence[Contact],
-    told: Collection[Told],
+    earlier: Collection[Earlier],
     *,
     channels: Collection[str],
     now: datetime,
@@ -159,7 +159,7 @@ def _telling(
     second = [contact for contact in reachable if contact.level == SECOND]
     if step.step == "opened":
         return _to(first or second, step, channels=channels, now=now)
-    known = {item.contact_id for item in told if _is_told(item)}
+    known = {item.contact_id for item in earlier if _reached(item)}
     others = [contact for contact in second if contact.contact_id not in known]
     return _to(others, step, channels=channels, now=now)
 
@@ -187,9 +187,9 @@ def _send_after(contact: Contact, step: Step, now: datetime) -> datetime:
     return quiet.until(now) or now
 
 
-def _is_told(item: Told) -> bool:
+def _reached(item: Earlier) -> bool:
     return item.state in {"pending", "sent"}
 
 
-def _is_delayed(item: Told, now: datetime) -> bool:
+def _is_delayed(item: Earlier, now: datetime) -> bool:
     return item.state == "pending" and item.send_after > now

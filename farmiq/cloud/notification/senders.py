@@ -92,9 +92,9 @@ class Senders:
     async def _resolve(self, host: str, port: int) -> outgoing.Target:
         try:
             return await outgoing.resolve(host, port, allowed=self.allowed)
-        except outgoing.RefusedError as error:
+        except outgoing.ForbiddenHostError as error:
             raise DeliveryError(str(error), permanent=True) from None
-        except outgoing.UnreachableError as error:
+        except outgoing.NoAnswerError as error:
             raise DeliveryError(str(error)) from None
 
     async def _post(self, channel: Channel, request: Request, now: datetime) -> None:
@@ -107,9 +107,9 @@ class Senders:
                 context=self.context,
                 deadline_s=DEADLINE_S,
             )
-        except (outgoing.RefusedError, ValueError) as error:
+        except (outgoing.ForbiddenHostError, ValueError) as error:
             raise DeliveryError(str(error), permanent=True) from None
-        except outgoing.UnreachableError as error:
+        except outgoing.NoAnswerError as error:
             raise DeliveryError(str(error)) from None
         if (problem := classify_response(answer, kind=channel.kind, now=now)) is not None:
             raise problem
@@ -124,8 +124,8 @@ def classify_response(answer: Answer, *, kind: str, now: datetime) -> DeliveryEr
         return DeliveryError("the browser has ended its subscription", permanent=True)
     if 300 <= status < 400:  # noqa: PLR2004
         return DeliveryError(f"{status}: redirects are not followed", permanent=True)
-    said = " ".join(answer.body.decode("utf-8", "replace").split())[:200]
-    shown = "".join(letter for letter in said if letter.isprintable())
+    answered = " ".join(answer.body.decode("utf-8", "replace").split())[:200]
+    shown = "".join(letter for letter in answered if letter.isprintable())
     permanent = 400 <= status < 500 and status not in _PASSING  # noqa: PLR2004
     wait_s = retry.retry_after_s(answer.headers.get("Retry-After"), now=now)
     return DeliveryError(f"{status} {shown}".rstrip(), permanent=permanent, retry_after_s=wait_s)

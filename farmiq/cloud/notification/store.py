@@ -13,10 +13,10 @@ from psycopg.types.json import Jsonb
 from farmiq.cloud import episodes
 from farmiq.cloud.notification import channels, rules
 from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
-from farmiq.cloud.notification.rules import Contact, Planned, QuietHours, Told
+from farmiq.cloud.notification.rules import Contact, Planned, QuietHours, Earlier
 from farmiq.cloud.notification.words import Facts, Words
+from farmiq.farm.alerts import rules as alert_rules
 from farmiq.farm.alerts.defaults import DEFAULTS
-from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.sealing import Sealer, SealError
 
@@ -382,7 +382,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
 
 def _pending_step(row: dict[str, Any]) -> PendingStep:
     created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
-    rule = _SHIPPED.get(rule_id) if own is None else _rule(own)
+    rule = _SHIPPED.get(rule_id) if own is None else alert_rules.read(own)
     step = rules.Step(
         step=row["step"],
         created_at=created_at,
@@ -392,14 +392,6 @@ def _pending_step(row: dict[str, Any]) -> PendingStep:
         acknowledged_by=row["acknowledged_by"],
     )
     return PendingStep(step, Facts(**row, rule=rule))
-
-
-def _rule(own: Any) -> AlertRule | None:
-    """A company's own rule; None if another version wrote it in a way that we do not know."""
-    try:
-        return msgspec.convert(own, AlertRule)
-    except msgspec.ValidationError:
-        return None
 
 
 async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str) -> None:
@@ -412,7 +404,7 @@ async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str)
     )
 
 
-async def told(tx: db.Connection, tenant_id: str, episode_id: UUID) -> list[Told]:
+async def earlier_messages(tx: db.Connection, tenant_id: str, episode_id: UUID) -> list[Earlier]:
     """The messages of an episode so far. Locks them: none is sent while a plan is made."""
     rows = await db.fetch_dicts(
         tx,
@@ -422,7 +414,7 @@ async def told(tx: db.Connection, tenant_id: str, episode_id: UUID) -> list[Told
         """,
         (tenant_id, episode_id),
     )
-    return [Told(**row) for row in rows]
+    return [Earlier(**row) for row in rows]
 
 
 # --- messages
@@ -633,7 +625,7 @@ async def finish(
         """,
         (state, error, message.tenant_id, message.message_id),
     )
-    if state != "sent" and message.step in rules.TELLING:
+    if state != "sent" and message.step in rules.NOTIFYING:
         await tx.execute(
             """
             update alert_messages m set state = 'dropped', ended_at = fn_now(),

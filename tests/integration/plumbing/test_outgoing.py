@@ -8,7 +8,7 @@ import trustme
 
 from farmiq.plumbing import outgoing
 from farmiq.plumbing.addresses import Allowed
-from farmiq.plumbing.outgoing import RefusedError, UnreachableError
+from farmiq.plumbing.outgoing import ForbiddenHostError, NoAnswerError
 from tests.support.http_receiver import HttpReceiver, http_receiver
 from tests.support.ports import free_port
 
@@ -35,7 +35,7 @@ async def post(url: str, allowed: Allowed = LOOPBACK, **given: object) -> outgoi
 )  # fmt: skip
 async def test_address_inside_is_refused_however_it_is_written(host: str) -> None:
     async with http_receiver() as receiver:
-        with pytest.raises(RefusedError, match="private network"):
+        with pytest.raises(ForbiddenHostError, match="private network"):
             await post(f"https://{host}:{receiver.port}/", Allowed())
     assert receiver.connections == 0
 
@@ -62,9 +62,9 @@ async def test_certificate_is_checked_for_the_name() -> None:
         url = f"https://localhost:{receiver.port}/"
         allowed = Allowed.read(["localhost", "127.0.0.1"])
         assert (await post(url, allowed, context=trusting)).status == 200
-        with pytest.raises(UnreachableError):
+        with pytest.raises(NoAnswerError):
             await post(url, allowed)
-        with pytest.raises(UnreachableError):
+        with pytest.raises(NoAnswerError):
             await post(f"https://127.0.0.1:{receiver.port}/", allowed, context=trusting)
     assert len(receiver.posted) == 1
 
@@ -87,18 +87,18 @@ async def test_answer_without_end_is_read_to_a_bound() -> None:
 async def test_server_that_never_answers_ends_at_the_deadline() -> None:
     async with http_receiver() as receiver:
         receiver.answering.clear()
-        with pytest.raises(UnreachableError, match="took too long"):
+        with pytest.raises(NoAnswerError, match="took too long"):
             await post(receiver.url + "/s3cret", deadline_s=0.2)
 
 
 async def test_no_server_is_unreachable_and_its_address_is_not_quoted() -> None:
     async with http_receiver() as receiver:
         pass
-    with pytest.raises(UnreachableError) as failed:
+    with pytest.raises(NoAnswerError) as failed:
         await post(receiver.url + "/s3cret")
     assert "s3cret" not in str(failed.value)
 
 
 async def test_plain_http_is_for_hosts_inside_only() -> None:
-    with pytest.raises(RefusedError, match="https"):
+    with pytest.raises(ForbiddenHostError, match="https"):
         await post("http://1.1.1.1/", Allowed())

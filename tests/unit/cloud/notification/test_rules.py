@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from farmiq.cloud.notification.rules import Contact, Plan, QuietHours, Step, Told, plan
+from farmiq.cloud.notification.rules import Contact, Plan, QuietHours, Step, Earlier, plan
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -38,8 +38,8 @@ def step(name: str, **changes: Any) -> Step:
     )
 
 
-def told(contact_id: str, **changes: Any) -> Told:
-    return Told(
+def told(contact_id: str, **changes: Any) -> Earlier:
+    return Earlier(
         **{
             "message_id": UUID(int=7),
             "contact_id": contact_id,
@@ -53,7 +53,7 @@ def told(contact_id: str, **changes: Any) -> Told:
 
 
 def planned(
-    given: Step, *contacts: Contact, before: tuple[Told, ...] = (), now: datetime = NOW
+    given: Step, *contacts: Contact, before: tuple[Earlier, ...] = (), now: datetime = NOW
 ) -> Plan:
     return plan(given, contacts, before, channels={"mail", "hook"}, now=now)
 
