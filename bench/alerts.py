@@ -35,6 +35,7 @@ from farmiq.services import SQL
 
 ENGINES = ("postgres-cloud", "rabbitmq")
 DEVICES, METRICS = 500, 20
+WARM_EVERY = 100
 EVERY_S = 10.0
 BEHIND_S = 60.0
 THRESHOLD, TOO_HIGH = 32.0, 40.0
@@ -48,6 +49,14 @@ Say = Callable[[str], None]
 class Plan:
     rounds: int = 3
     events: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """cloud-alerts-service at work; it is done when every device's state is at `last_at`."""
+
+    alerts: Running
+    last_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ def _company_with_rules(admin_url: str) -> None:
 async def _without(engines: Stack, events: int) -> Taken:
     await _empty(engines)
     await _fill(engines, events)
-    return await _take(engines, events, None)
+    return await _take(engines, events)
 
 
 async def _with(engines: Stack, events: int) -> Taken:
@@ -138,10 +147,10 @@ async def _with(engines: Stack, events: int) -> Taken:
         # What it would take while the queues are filled is not measured.
         alerts.process.send_signal(signal.SIGSTOP)
         try:
-            await _fill(engines, events)
+            last_at = await _fill(engines, events)
         finally:
             alerts.process.send_signal(signal.SIGCONT)
-        return await _take(engines, events, alerts)
+        return await _take(engines, events, Evaluation(alerts, last_at))
 
 
 @asynccontextmanager
@@ -165,7 +174,8 @@ async def _empty(engines: Stack) -> None:
         await (await opened.channel()).queue_delete(bus.ALERTS.queue)
 
 
-async def _fill(engines: Stack, events: int) -> None:
+async def _fill(engines: Stack, events: int) -> datetime:
+    """Readings into the queues; returns the moment up to which every device has one."""
     begin = datetime.now(UTC) - timedelta(seconds=events // DEVICES * EVERY_S)
     await consume.fill(
         engines.environment["FARMIQ_AMQP_URL"],
@@ -173,36 +183,52 @@ async def _fill(engines: Stack, events: int) -> None:
         at=lambda number: begin + timedelta(seconds=number // DEVICES * EVERY_S),
         device=lambda number: f"d-{number % DEVICES}",
         value=lambda number: (
-            TOO_HIGH if number % DEVICES % 100 == 0 else 20 + number * 7 % 100 / 10
+            TOO_HIGH if number % DEVICES % WARM_EVERY == 0 else 20 + number * 7 % 100 / 10
         ),
     )
+    return begin + timedelta(seconds=(events // DEVICES - 1) * EVERY_S)
 
 
-async def _take(engines: Stack, events: int, alerts: Running | None) -> Taken:
+async def _take(engines: Stack, events: int, evaluation: Evaluation | None = None) -> Taken:
     environment = engines.environment
     url, database = environment["FARMIQ_AMQP_URL"], engines.pid("postgres-cloud")
     async with db.pool(environment["FARMIQ_CLOUD_DB_URL"], name="bench") as pool:
         await jobs.create_partitions(pool)
         before_s = machine.cpu_s(database)
-        service_s = machine.cpu_s(alerts.pid) if alerts else 0.0
+        service_s = machine.cpu_s(evaluation.alerts.pid) if evaluation else 0.0
         started = time.monotonic()
         async with consume.running(consume.drain(url, pool, service.READINGS)) as storing:
             await consume.until_stored(pool, events, storing)
         took_s = time.monotonic() - started
-        if alerts is not None:
-            await _until_evaluated(url, alerts)
+        if evaluation is not None:
+            await _until_evaluated(pool, evaluation)
         behind_s = time.monotonic() - started - took_s
         database_us = (machine.cpu_s(database) - before_s) / events * 1e6
-    if alerts is None:
+    if evaluation is None:
         return Taken(events / took_s, database_us)
-    service_us = (machine.cpu_s(alerts.pid) - service_s) / events * 1e6
+    service_us = (machine.cpu_s(evaluation.alerts.pid) - service_s) / events * 1e6
     return Taken(events / took_s, database_us, service_us, behind_s)
 
 
-async def _until_evaluated(url: str, alerts: Running) -> None:
-    while (await amqp.depths(url, [bus.ALERTS.queue]))[bus.ALERTS.queue]:
-        alerts.check()
-        await asyncio.sleep(0.05)
+async def _until_evaluated(pool: db.Pool, evaluation: Evaluation) -> None:
+    """Every device's last reading is in its state, and those that are too warm have an episode."""
+    async with pool.connection() as connection:
+        while True:
+            done = await db.fetch_value(
+                connection,
+                """
+                select (select count(*) from alert_states where last_at >= %s) = %s
+                  and (select count(*) from alert_episodes) = %s
+                """,
+                evaluation.last_at,
+                DEVICES,
+                len(range(0, DEVICES, WARM_EVERY)),
+            )
+            await connection.commit()
+            if done:
+                return
+            evaluation.alerts.check()
+            await asyncio.sleep(0.05)
 
 
 async def _latencies(engines: Stack) -> list[float]:

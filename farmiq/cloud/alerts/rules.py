@@ -186,6 +186,9 @@ class RuleSet:
             if rule.condition == "absent" and rule.signal.startswith(TELEMETRY)
         ]
         self._memo: dict[tuple[str | None, ...], tuple[AlertRule, ...]] = {}
+        self._applying: dict[
+            tuple[str, str | None, str | None, str | None, Animals | None], tuple[AlertRule, ...]
+        ] = {}
 
     @property
     def signals(self) -> frozenset[str]:
@@ -216,10 +219,19 @@ class RuleSet:
         rules = self.in_scope(value.series.signal, value.farm_id, value.barn_id, value.device_id)
         return any(rule.baseline == "same_hour" for rule in rules)
 
-    def looking_at(self, value: Value) -> list[AlertRule]:
+    def looking_at(self, value: Value) -> tuple[AlertRule, ...]:
         """The rules that apply to a value, with the animals that are in its barn at that time."""
-        rules = self.in_scope(value.series.signal, value.farm_id, value.barn_id, value.device_id)
-        return [rule for rule in rules if not _has_animals(rule) or self._fits(rule, value)]
+        animals = self._animals(value)
+        key = (value.series.signal, value.farm_id, value.barn_id, value.device_id, animals)
+        rules = self._applying.get(key)
+        if rules is None:
+            subject = _subject(value)
+            scoped = self.in_scope(*key[:4])
+            rules = tuple(rule for rule in scoped if farm_rules.applies(rule, subject, animals))
+            if len(self._applying) >= MAX_MEMO:
+                self._applying.clear()
+            self._applying[key] = rules
+        return rules
 
     def batch_at(self, farm_id: str | None, barn_id: str | None, at: datetime) -> Batch | None:
         """The batch that is in a barn at a moment, by the farm's own date."""
@@ -248,15 +260,14 @@ class RuleSet:
     def _zone(self, farm_id: str | None) -> ZoneInfo:
         return self._zones.get(farm_id or "", ZoneInfo("UTC"))
 
-    def _fits(self, rule: AlertRule, value: Value) -> bool:
+    def _animals(self, value: Value) -> Animals | None:
         # A figure is of the day that ends at its moment.
         at = value.at - timedelta(seconds=1) if value.series.signal.startswith(KPI) else value.at
         batch = self.batch_at(value.farm_id, value.barn_id, at)
-        animals = None
-        if batch is not None:
-            days = (self.local_date(value.farm_id, at) - batch.placed_on).days
-            animals = Animals(batch.species, batch.age_at_placing_days + days)
-        return farm_rules.applies(rule, _subject(value), animals)
+        if batch is None:
+            return None
+        days = (self.local_date(value.farm_id, at) - batch.placed_on).days
+        return Animals(batch.species, batch.age_at_placing_days + days)
 
     def message(self, rule: AlertRule, value: Value, measured: float | None) -> str:
         """What people read: the rule about this subject, and the value that broke it."""
@@ -275,10 +286,6 @@ class RuleSet:
 
 def _subject(value: Value) -> Subject:
     return Subject(value.series.subject, value.farm_id, value.barn_id, value.device_id)
-
-
-def _has_animals(rule: AlertRule) -> bool:
-    return (rule.species, rule.min_age_days, rule.max_age_days) != (None, None, None)
 
 
 def tick(value: Value, now: datetime) -> Value:
