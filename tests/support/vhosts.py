@@ -78,7 +78,7 @@ def _emptied(engines: Mapping[str, str]) -> str | None:
     """Of those that are not lent one from which nobody consumes any more."""
     while _idle:
         name = _idle.pop()
-        if asyncio.run(_empty(_address(engines, name))):
+        if asyncio.run(empty(_address(engines, name))):
             return name
         _delete(engines, name)
     return None
@@ -99,7 +99,7 @@ def _has_only_work_queues(declared: dict[str, Any]) -> bool:
     )
 
 
-async def _empty(url: str) -> bool:
+async def empty(url: str) -> bool:
     """Throw away what is left in the work queues; False if somebody consumes from one."""
     async with amqp.connection(url, name="vhosts") as opened:
         channel = await opened.channel()
