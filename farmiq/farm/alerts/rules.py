@@ -181,28 +181,28 @@ def problems(rule: AlertRule) -> list[tuple[str, str]]:
 
 
 def _signal_problems(rule: AlertRule) -> list[tuple[str, str]]:
-    wrong = []
+    reasons = []
     family, _, name = rule.signal.partition(".")
     if family in _FAMILY_IS_LISTED and rule.signal not in WORDS:
         known = ", ".join(sorted(word for word in WORDS if word.startswith(f"{family}.")))
-        wrong.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
+        reasons.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
     if (rule.signal == "edge.heard") > (rule.condition == "absent"):
-        wrong.append(("condition", "edge.heard has no value: it can only be absent"))
+        reasons.append(("condition", "edge.heard has no value: it can only be absent"))
     if rule.condition == "absent" and family != "telemetry" and rule.signal != "edge.heard":
-        wrong.append(("condition", "absent is for telemetry and edge.heard only"))
+        reasons.append(("condition", "absent is for telemetry and edge.heard only"))
     if rule.condition in CHANGES and not rule.window_s:
-        wrong.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
+        reasons.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
     if rule.condition not in CHANGES and rule.window_s is not None:
-        wrong.append(("window_s", "a window is for rises and falls only"))
+        reasons.append(("window_s", "a window is for rises and falls only"))
     if rule.condition == "differs" and rule.baseline is None:
-        wrong.append(("baseline", "differs needs a baseline: standard or same_hour"))
+        reasons.append(("baseline", "differs needs a baseline: standard or same_hour"))
     if rule.baseline is not None and rule.condition not in _ADVERB:
-        wrong.append(("baseline", "a baseline is for above, below and differs only"))
+        reasons.append(("baseline", "a baseline is for above, below and differs only"))
     if rule.baseline == "standard" and rule.signal.removeprefix("kpi.") not in get_args(KpiType):
-        wrong.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
+        reasons.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
     if rule.baseline == "same_hour" and family != "telemetry":
-        wrong.append(("baseline", "same_hour is for telemetry only"))
-    return wrong
+        reasons.append(("baseline", "same_hour is for telemetry only"))
+    return reasons
 
 
 def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
@@ -215,46 +215,46 @@ def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
         return [*unwanted, *([] if rule.for_s else [("for_s", "absent needs a duration")])]
     if rule.threshold is None or not isfinite(rule.threshold):
         return [("threshold", f"{rule.condition} needs a threshold, a number")]
-    wrong = []
+    reasons = []
     if (rule.baseline or rule.condition in CHANGES) and rule.threshold < 0:
-        wrong.append(("threshold", "a change or difference is not below 0"))
+        reasons.append(("threshold", "a change or difference is not below 0"))
     if rule.clear is not None and not isfinite(rule.clear):
-        wrong.append(("clear", "not a number"))
+        reasons.append(("clear", "not a number"))
     elif rule.clear is not None and is_met(rule, rule.clear):
         side = "below" if is_downward(rule) else "above"
-        wrong.append(("clear", f"{side} the threshold: it would be over while it is still true"))
-    return wrong
+        reasons.append(("clear", f"{side} the threshold: it would be over while it is still true"))
+    return reasons
 
 
 def _scope_problems(rule: AlertRule) -> list[tuple[str, str]]:
     family = rule.signal.partition(".")[0]
-    wrong = []
+    reasons = []
     matched = {
         "telemetry": ("farm_id", "barn_id", "device_id"),
         "kpi": ("farm_id", "barn_id"),
         "feed": ("farm_id", "barn_id"),
         "camera": ("device_id",) if rule.signal == "camera.battery_v" else (),
     }.get(family, ())
-    wrong += [
+    reasons += [
         (field, f"{rule.signal} has no {field}: the rule would never apply")
         for field in ("farm_id", "barn_id", "device_id")
         if getattr(rule, field) is not None and field not in matched
     ]
     if family not in _HAS_BATCH:
-        wrong += [
+        reasons += [
             (field, f"{rule.signal} has no batch: the rule would never apply")
             for field in ("species", "min_age_days", "max_age_days")
             if getattr(rule, field) is not None
         ]
     if rule.species == []:
-        wrong.append(("species", "an empty list fits no animals; leave it out for all"))
+        reasons.append(("species", "an empty list fits no animals; leave it out for all"))
     if (
         rule.min_age_days is not None
         and rule.max_age_days is not None
         and rule.min_age_days > rule.max_age_days
     ):
-        wrong.append(("max_age_days", "below min_age_days"))
-    return wrong
+        reasons.append(("max_age_days", "below min_age_days"))
+    return reasons
 
 
 def sentence(
