@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from farmiq.cloud import episodes
 from farmiq.cloud.notification import channels, rules
 from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
-from farmiq.cloud.notification.rules import Contact, Planned, QuietHours, Earlier
+from farmiq.cloud.notification.rules import Contact, Earlier, Planned, QuietHours
 from farmiq.cloud.notification.words import Facts, Words
 from farmiq.farm.alerts import rules as alert_rules
 from farmiq.farm.alerts.defaults import DEFAULTS

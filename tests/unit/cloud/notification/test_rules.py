@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from farmiq.cloud.notification.rules import Contact, Plan, QuietHours, Step, Earlier, plan
+from farmiq.cloud.notification.rules import Contact, Earlier, Plan, QuietHours, Step, plan
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
