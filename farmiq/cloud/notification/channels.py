@@ -101,7 +101,7 @@ _FIELDS: dict[str, tuple[str, str]] = {
 def problems(channel: Channel) -> list[tuple[str, str]]:
     """(field, reason) of everything that is wrong with a channel; no secret is quoted."""
     fields = _FIELDS[channel.kind]
-    wrong = [
+    listed = [
         problem
         for where, names, struct in zip(
             ("settings", "secrets"), fields, (channel.settings, channel.secrets), strict=True
@@ -123,14 +123,14 @@ def problems(channel: Channel) -> list[tuple[str, str]]:
             try:
                 check(value)
             except ValueError as error:
-                wrong.append((field, str(error)))
+                listed.append((field, str(error)))
     if channel.settings.sender and not channel.secrets.smtp_url and channel.kind == "email":
-        wrong.append(("settings.sender", "is for a mail server of your own (smtp_url)"))
+        listed.append(("settings.sender", "is for a mail server of your own (smtp_url)"))
     if channel.settings.content_type == "application/x-www-form-urlencoded" and any(
         isinstance(value, (dict, list)) for value in (channel.settings.template or {}).values()
     ):
-        wrong.append(("settings.template", "a form has no values inside others"))
-    return wrong
+        listed.append(("settings.template", "a form has no values inside others"))
+    return listed
 
 
 def _wrong_fields(
