@@ -1,4 +1,4 @@
-"""Dead letters' SQL: the audit log, who is an admin, whose turn it is to hold the letters."""
+"""Dead letters' SQL: the audit log, who is an admin, who may hold the letters."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -71,16 +71,16 @@ async def exclusive(pool: db.Pool, *, wait_s: float) -> AsyncIterator[None]:
             "select set_config('lock_timeout', %s, false)", (f"{max(1, round(wait_s * 1000))}ms",)
         )
         try:
-            await connection.execute(f"select pg_advisory_lock({_TURN})".encode())
+            await connection.execute(f"select pg_advisory_lock({_LOCK})".encode())
         finally:
             await connection.execute("set lock_timeout to default")
         try:
             yield
         finally:
-            await connection.execute(f"select pg_advisory_unlock({_TURN})".encode())
+            await connection.execute(f"select pg_advisory_unlock({_LOCK})".encode())
 
 
-_TURN = "hashtextextended('dead letters of the bus', 0)"
+_LOCK = "hashtextextended('dead letters of the bus', 0)"
 
 
 async def tenants(connection: db.Connection) -> frozenset[str]:
