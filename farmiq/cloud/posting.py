@@ -138,8 +138,8 @@ async def _find_replaced(tx: db.Connection, tenant_id: str, body: Body) -> Repla
     event_type = postings.event_type(body)
     query = FAMILIES[event_type.partition(".")[0]].replaced
     named = {"tenant": tenant_id, "type": event_type, "name": str(body.replaces)}
-    found = await db.fetch_as(tx, Replaced, query, named)
-    return found[0] if found else None
+    rows = await db.fetch_as(tx, Replaced, query, named)
+    return rows[0] if rows else None
 
 
 async def _find_batch(

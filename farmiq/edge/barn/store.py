@@ -29,10 +29,10 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
         for arrival in unnamed
         for place in [arrival.place]
     ]
-    found = dict(zip((a.key for a in unnamed), await batches.at(tx, places), strict=True))
+    batch_ids = dict(zip((a.key for a in unnamed), await batches.at(tx, places), strict=True))
     events = {
         arrival.key: postings.with_batch(arrival.event, batch_id)
-        if (batch_id := found.get(arrival.key))
+        if (batch_id := batch_ids.get(arrival.key))
         else arrival.event
         for arrival in arrivals
     }
