@@ -51,7 +51,7 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery rollups figures cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery rollups figures alerts cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
 
 bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes, 8 GB of disk
 	@$(FARMIQ) bench figures --large $(ARGS)
@@ -68,7 +68,8 @@ lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (nee
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 clean: ## remove everything that these targets made; stops local stacks first
-	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; fi
+	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; \
+	  $(PY) -c "from farmiq.lab.stack import postgres; postgres.remove_copied()"; fi
 	@rm -rf $(VENV) .farmiq artefacts dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find farmiq tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -130,6 +130,7 @@ async def fill(
     *,
     at: Callable[[int], datetime] = _seconds,
     device: Callable[[int], str] = lambda number: f"d-{number % 50}",
+    value: Callable[[int], float] = lambda number: number % 40,
 ) -> None:
     """Put so many readings into the queue."""
     async with amqp.connection(url, name="fill") as opened:
@@ -140,13 +141,19 @@ async def fill(
         for start in range(0, events, 500):
             await asyncio.gather(
                 *(
-                    exchange.publish(_message(number, at(number), device(number)), routing_key)
+                    exchange.publish(
+                        message(number, at(number), device(number), value=value(number)),
+                        routing_key,
+                    )
                     for number in range(start, min(start + 500, events))
                 )
             )
 
 
-def _message(number: int, at: datetime, device_id: str) -> aio_pika.Message:
+def message(
+    number: int, at: datetime, device_id: str, *, value: float, metric: str = "temperature"
+) -> aio_pika.Message:
+    """One reading as cloud-ingestion publishes it."""
     event_id = str(ids.new())
     body = {
         "event_id": event_id,
@@ -158,7 +165,7 @@ def _message(number: int, at: datetime, device_id: str) -> aio_pika.Message:
         "session_id": None,
         "occurred_at": at.isoformat(),
         "trace_id": f"trace-{number}",
-        "payload": {"metric_type": "temperature", "metric_value": number % 40, "unit": "C"},
+        "payload": {"metric_type": metric, "metric_value": value, "unit": "C"},
     }
     return aio_pika.Message(
         json.dumps(body).encode(),

@@ -18,7 +18,7 @@ from bench import machine, results
 from bench.results import Result
 from farmiq import config, services
 from farmiq.cloud.analytics import jobs
-from farmiq.cloud.analytics.store import Mark
+from farmiq.cloud.analytics.marks import Mark
 from farmiq.lab import stack
 from farmiq.plumbing import db, migrations
 

@@ -25,7 +25,7 @@ from bench import consume, ingest, machine, results
 from bench.results import Result
 from farmiq import config
 from farmiq.cloud import bus, sink
-from farmiq.cloud.analytics import store as analytics_store
+from farmiq.cloud.analytics import marks
 from farmiq.cloud.identity.accounts import add_company
 from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import jobs, rollups, service, store
@@ -184,7 +184,7 @@ async def _behind_s(pool: db.Pool, url: str, beside: Beside) -> float:
     while (await amqp.depths(url, [bus.DAYS.queue]))[bus.DAYS.queue]:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     async with pool.connection() as connection:
-        waiting_s = await analytics_store.behind_s(connection)
+        waiting_s = await marks.behind_s(connection)
     return max(behind_s, time.monotonic() - began + waiting_s)
 
 

@@ -200,6 +200,7 @@ def _path_id(value: Any) -> Any:
 
 # What is no id at all is simply not there; who asks has to be known first.
 PathId = Annotated[UUID, BeforeValidator(_path_id)]
+PathText = Annotated[str, AfterValidator(lambda text: "" if "\x00" in text else text)]
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Instant = Annotated[datetime, BeforeValidator(_parse_instant)]
@@ -300,6 +301,22 @@ def csv_response(
         query = [item for item in request.query_params.multi_items() if item[0] != "cursor"]
         headers["Link"] = f'<?{urlencode([*query, ("cursor", next_cursor)])}>; rel="next"'
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def table(
+    request: Request,
+    query: Any,
+    name: str,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    key: str = "event_id",
+) -> Any:
+    """The response of a list by time: its page under `name`, or as CSV if the query says so."""
+    page, following = cut(rows, query.limit, at="occurred_at", key=key)
+    if query.format == "csv":
+        return csv_response(request, columns, page, following)
+    return {name: page, "next_cursor": following}
 
 
 # --- JSON bodies

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_LINES = 100_000
+# An answer names so many problems, and says how many more there are.
+MAX_SHOWN = 200
 
 Row = tuple[int, Mapping[str, str]]
 
@@ -24,21 +26,36 @@ class RosterError(Exception):
         super().__init__(f"{len(problems)} problems")
         self.problems = sorted(problems)
 
+    def shown(self) -> list[Problem]:
+        """The first problems; the last one says how many more there are."""
+        more = len(self.problems) - MAX_SHOWN
+        if more <= 0:
+            return self.problems
+        line = self.problems[MAX_SHOWN].line
+        return [*self.problems[:MAX_SHOWN], Problem(line, "", f"and {more} more problems")]
+
 
 def rows(
-    text: str, *, columns: Sequence[str], needed: Sequence[str], of: str
+    text: str,
+    *,
+    columns: Sequence[str],
+    needed: Sequence[str],
+    of: str,
+    stops_at_header: bool = True,
 ) -> tuple[list[Row], list[Problem]]:
     """(line, cells by column) of every row that has all cells, and what is wrong with others.
 
-    `of` is what a row stands for. Raises RosterError if the header is wrong.
+    `of` is what a row stands for. If the header is wrong it raises RosterError, or else the rows
+    have the columns that are known.
     """
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     parsed: list[Row] = []
     problems: list[Problem] = []
     try:
         header = [name.strip() for name in next(reader, [])]
-        if reasons := _header_problems(header, columns, needed, of):
-            raise RosterError([Problem(1, *reason) for reason in reasons])
+        problems += [Problem(1, *why) for why in _header_problems(header, columns, needed, of)]
+        if problems and stops_at_header:
+            raise RosterError(problems)
         for row in reader:
             line = reader.line_num
             if not any(cell.strip() for cell in row):
@@ -51,7 +68,7 @@ def rows(
                 problems.append(Problem(line, "", reason))
                 continue
             cells = zip(header, row, strict=True)
-            parsed.append((line, {name: cell.strip() for name, cell in cells}))
+            parsed.append((line, {name: cell.strip() for name, cell in cells if name in columns}))
     except csv.Error as error:
         problems.append(Problem(reader.line_num, "", f"is not CSV: {error}"))
     if not parsed and not problems:

@@ -103,9 +103,10 @@ SERVICES = (
     _service(
         "edge-feed-intake",
         "farmiq.edge.feed.service",
-        reads=("telemetry_raw", "silo_settings", "POST /api/v1/feed/lots"),
-        writes="feed_intakes, feed_lots, silo_states, sync_outbox, GET /api/v1/feed/lots, GET "
-        "/api/v1/feed/intakes",
+        reads="telemetry_raw, silo_settings, devices, farms, cloud_batches, POST "
+        "/api/v1/feed/lots, POST /api/v1/feed/intakes",
+        writes="feed_intakes, feed_lots, silo_states, posted_events, sync_outbox, audit_log, GET "
+        "/api/v1/feed/lots, GET /api/v1/feed/intakes",
     ),
     _service(
         "edge-barn-records",
@@ -133,6 +134,7 @@ SERVICES = (
         writes=(
             "weight_sessions",
             "alerts",
+            "sync_outbox",
             "GET /api/v1/weighvision/sessions",
             "GET /api/v1/weighvision/sessions/{session_id}",
         ),
@@ -153,9 +155,12 @@ SERVICES = (
             "POST /api/v1/sync/unclaim-stuck",
             "GET /api/v1/edges/context of the cloud",
             "devices",
+            "alerts",
+            "quarantine",
+            "loss_ledger",
         ),
         writes="sync_outbox, sync_state, sync_drain, sync_archives, cloud_contexts, cloud_farms, "
-        "cloud_batches, telemetry_rezoned, alerts, audit_log, POST "
+        "cloud_batches, telemetry_rezoned, cloud_tenants, alerts, audit_log, POST "
         "/api/v1/ingestion/batch, POST /api/v1/edges/heartbeat, GET /api/v1/sync/status, "
         "GET /api/v1/sync/outbox",
     ),
@@ -164,7 +169,7 @@ SERVICES = (
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
         "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
-        "breed_standards, alert_rules",
+        "breed_standards, alert_episodes, alert_rules",
         writes=(
             "edge_keys",
             "edge_actions",
@@ -179,7 +184,7 @@ SERVICES = (
         "farmiq.cloud.farms.service",
         reads="PUT, DELETE /api/v1/farms/…, /api/v1/barns/…, /api/v1/batches/…, "
         "/api/v1/feed-products/…, /api/v1/metrics/…, /api/v1/breed-standards/…, POST "
-        "/api/v1/…/import, sign_ins, memberships",
+        "/api/v1/…/import, barn_events, sign_ins, memberships",
         writes="farms, barns, batches, feed_products, metrics, breed_standards, "
         "master_data_actions, GET of the same",
     ),
@@ -310,6 +315,31 @@ SERVICES = (
         "/api/v1/batches/{batch_id}/weighings, GET /api/v1/batches/{batch_id}/forecast",
     ),
     _service(
+        "cloud-alerts-service",
+        "farmiq.cloud.alerts.service",
+        reads="farmiq.cloud-alerts-service.signals.queue, "
+        "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
+        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
+        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
+        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
+        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
+        "/api/v1/alert-rules/try",
+    ),
+    _service(
+        "cloud-notification-service",
+        "farmiq.cloud.notification.service",
+        reads="alert_steps, alert_episodes, alert_rules, farms, barns, companies, "
+        "sign_ins, memberships, PUT, DELETE /api/v1/alert-channels/…, "
+        "/api/v1/alert-contacts/…, /api/v1/alert-settings, POST "
+        "/api/v1/alert-channels/{channel_id}/test, POST /alerts/ack/{token}",
+        writes="alert_steps, alert_messages, alert_channels, alert_contacts, alert_settings, "
+        "alert_episodes, alert_actions, mail servers, webhooks and other receivers, GET "
+        "/api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
+    ),
+    _service(
         "cloud-camera-calendar",
         "farmiq.cloud.camera.calendar.service",
         reads=("the clock", "sites", "devices", "device_schedule_changes", "device_wake_payloads"),
@@ -330,12 +360,13 @@ SERVICES = (
         "cloud-deadletter-service",
         "farmiq.cloud.deadletter.service",
         reads="farmiq.*.dlq.queue, farmiq.cloud-ingestion.unrouted.queue, sign_ins, "
-        "memberships, POST /api/v1/dead-letters/redrive, POST "
+        "memberships, companies, POST /api/v1/dead-letters/redrive, POST "
         "/api/v1/dead-letters/discard",
         writes=(
             "farmiq.retry.exchange",
             "farmiq.*.exchange",
             "dead_letter_actions",
+            "alert_episodes",
             "GET /api/v1/dead-letters",
         ),
     ),

@@ -8,14 +8,10 @@ import asyncio
 import contextlib
 import fcntl
 import importlib
-import json
-import urllib.request
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import argon2
 import httpx2
@@ -29,10 +25,10 @@ from psycopg import sql
 from farmiq.cloud.identity import passwords
 from farmiq.lab import stack
 from farmiq.lab.stack import debian
-from farmiq.plumbing import ids, migrations
+from farmiq.plumbing import migrations
 from farmiq.services import SQL
 from tests.chaos.summary import fault_lines
-from tests.support import databases, devices, ports
+from tests.support import databases, devices, ports, vhosts
 from tests.support.engines import Engines, state_dir
 
 # Speed is not what properties are about: a busy machine must not fail them. Their tests reckon with
@@ -153,14 +149,8 @@ def empty_db(engines: dict[str, str]) -> Iterator[Callable[[str], Database]]:
 @pytest.fixture
 def vhost(engines: dict[str, str]) -> Iterator[str]:
     """An AMQP address with nothing declared on it."""
-    name = f"test-{ids.new().hex}"
-    _rabbit(engines, "PUT", f"vhosts/{name}")
-    _rabbit(
-        engines, "PUT", f"permissions/{name}/farmiq",
-        {"configure": ".*", "write": ".*", "read": ".*"},
-    )  # fmt: skip
-    yield urlunsplit(urlsplit(engines["FARMIQ_AMQP_URL"])._replace(path=f"/{name}"))
-    _rabbit(engines, "DELETE", f"vhosts/{name}")
+    with vhosts.made(engines) as address:
+        yield address
 
 
 @pytest.fixture
@@ -228,21 +218,3 @@ def _template(engines: dict[str, str], site: str) -> str:
 
 def _admin(engines: dict[str, str], site: str) -> str:
     return engines[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
-
-
-def _rabbit(
-    engines: dict[str, str], method: str, path: str, body: dict[str, str] | None = None
-) -> None:
-    parts = urlsplit(engines["FARMIQ_RABBITMQ_API_URL"])
-    request = urllib.request.Request(
-        f"http://{parts.hostname}:{parts.port}/api/{path}",
-        method=method,
-        data=json.dumps(body or {}).encode(),
-        headers={
-            "Authorization": "Basic "
-            + b64encode(f"{parts.username}:{parts.password}".encode()).decode(),
-            "Content-Type": "application/json",
-        },
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        answer.read()

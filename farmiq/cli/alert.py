@@ -1,14 +1,23 @@
-"""`farmiq alert`: what a person at the edge should look at."""
+"""`farmiq alert`: what a person at the edge should look at, and the alerts of the cloud."""
 
 from typing import Annotated, Any
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import alert_cloud, alert_notification, terminal
 
 app = terminal.Group(
-    "Alerts of the edge. They need FARMIQ_EDGE_DB_URL or a running demo.",
+    "Alerts: `ls` and `close` of the edge (FARMIQ_EDGE_DB_URL), the rest of the cloud "
+    "(FARMIQ_CLOUD_DB_URL), or of a running demo.\n\n"
+    "docs/operate/alerts.md says how a rule reads and when people are called.",
 )
+alert_cloud.add_to(app)
+
+app.add_typer(alert_notification.channel, name="channel")
+app.add_typer(alert_notification.contact, name="contact")
+app.command("messages")(alert_notification.messages)
+app.command("escalation")(alert_notification.escalation)
+app.command("key", shared=terminal.JSON)(alert_notification.key)
 
 Severity = Annotated[
     str | None, typer.Option("--severity", help="security, critical, warning or info.")

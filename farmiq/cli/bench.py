@@ -87,6 +87,21 @@ def rollups(
     return _measure(module.measure, module.Plan(rounds=rounds, events=events))
 
 
+@app.command("alerts")
+def alerts(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 100_000,
+) -> int:
+    """Readings into the cloud with 10,000 alert rules evaluated beside it and without: P18.
+
+    Engines are started for it and stopped after it. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if the target is missed.
+    """
+    module = _module("alerts")
+    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+
+
 @app.command("cameras")
 def cameras(
     *,

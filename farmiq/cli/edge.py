@@ -237,13 +237,22 @@ def _cells(edge: dict[str, Any]) -> tuple[str, ...]:
     heartbeat = edge["heartbeat"]
     how = (
         f"heard {terminal.local(heartbeat['received_at'])}  waiting {heartbeat['waiting']}  "
-        f"dlq {heartbeat['dlq']}  disk {heartbeat['disk_percent']:.0f} %"
+        f"dlq {heartbeat['dlq']}  disk {heartbeat['disk_percent']:.0f} %{_alerts(heartbeat)}"
         if heartbeat
         else "never heard"
     )
     keys = f"{_good(edge)} good key(s)"
     silent = "  SILENT" if edge["state"] == "silent" else ""
     return edge["edge_cluster_id"], edge["tenant_id"], keys, f"{how}{silent}"
+
+
+def _alerts(heartbeat: dict[str, Any]) -> str:
+    """Nothing for an edge of an older version, which does not say."""
+    if heartbeat["open_alerts"] is None:
+        return ""
+    missing = heartbeat["alerts_missing"]
+    unknown = f" ({missing} not as here)" if missing else ""
+    return f"  alerts {heartbeat['open_alerts']}{unknown}"
 
 
 def _good(edge: dict[str, Any]) -> int:

@@ -27,6 +27,8 @@ Key = Annotated[
     str | None,
     typer.Option(help="Idempotency-Key: repeated with the same values it is done once."),
 ]
+# So that a number below 0 is refused for what it is, and not as an option that nobody knows.
+NUMBERS = {"ignore_unknown_options": True}
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
 
 

@@ -1,5 +1,6 @@
 """`farmiq feed`: lots received, feed taken in, and what is left, in the cloud."""
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,15 @@ app = terminal.Group(
 Lot = Annotated[str | None, typer.Option(help="feed_lot_id.")]
 OnlyLot = Annotated[str | None, typer.Option("--lot", help="Only this lot.")]
 Silo = Annotated[str | None, typer.Option(help="device_id of the silo.")]
-Kg = Annotated[float, typer.Argument(help="Kilograms.")]
+
+
+def _kilograms(kg: float) -> float:
+    if not 0 <= kg < math.inf:
+        raise typer.BadParameter(f"{kg:g} is no weight: give kilograms, 0 or more")
+    return kg
+
+
+Kg = Annotated[float, typer.Argument(help="Kilograms.", callback=_kilograms)]
 
 
 @app.command("ls")
@@ -75,7 +84,7 @@ def stock(
     terminal.print_list(rows, _left, empty="nothing was received or taken in")
 
 
-@app.command("receive")
+@app.command("receive", context_settings=entries.NUMBERS)
 def receive(
     lot: Annotated[str, typer.Argument(help="feed_lot_id.")],
     kg: Kg,
@@ -100,7 +109,7 @@ def receive(
     _post(LotPosted, raw, tenant, key, store.LOT)
 
 
-@app.command("take")
+@app.command("take", context_settings=entries.NUMBERS)
 def take(
     kg: Kg,
     *,

@@ -65,16 +65,16 @@ def _import(kind: "Kind", text: str, *, tenant: str, dry_run: bool) -> int:
     from farmiq.roster import RosterError
 
     async def save(tx: "db.Connection") -> tuple[int, int]:
-        lines = kinds.read_lines(kind, text)
+        lines, problems = kinds.parse(kind, text)
         changed = await store.import_(
-            tx, kind, tenant, lines, actor=terminal.actor(), dry_run=dry_run
+            tx, kind, tenant, lines, problems=problems, actor=terminal.actor(), dry_run=dry_run
         )
         return len(lines), changed
 
     try:
         count, changed = terminal.in_transaction(save, terminal.CLOUD)
     except RosterError as unusable:
-        rosters.print_problems(unusable.problems)
+        rosters.print_problems(unusable)
         return 1
     terminal.print_result(
         {"rows": count, "changed": changed, "dry_run": dry_run},

@@ -1,5 +1,6 @@
 """`farmiq record`: what people write down about barns, in the cloud or at an edge."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ app = terminal.Group(
 AtEdge = Annotated[bool, typer.Option("--edge", help="At this edge, not in the cloud.")]
 
 
-@app.command("add")
+@app.command("add", context_settings=entries.NUMBERS)
 def add(
     record_type: Annotated[str, typer.Argument(help="mortality, cull, head_count, treatment, …")],
     value: Annotated[str, typer.Argument(help="A number; the text of a note, welfare or housing.")],
@@ -38,6 +39,7 @@ def add(
 ) -> None:
     """Write something down; it counts as if it were posted over HTTP."""
     from farmiq.cloud import posting
+    from farmiq.edge import posting as edge_posting
     from farmiq.edge.barn import api as edge_api
     from farmiq.farm import postings
     from farmiq.messages.barn import TEXTS
@@ -59,7 +61,7 @@ def add(
         event = entries.post(
             edge_api.EdgeRecordPosted,
             raw,
-            lambda tx, content: edge_api.accept(tx, content, raw, **how),
+            lambda tx, content: edge_posting.accept(tx, edge_api.KIND, content, raw, **how),
             terminal.EDGE,
         )
     else:
@@ -125,9 +127,10 @@ def _columns(*, edge: bool) -> tuple[str, ...]:
 def _number(text: str) -> float | str:
     """What is no number is refused with the reason that a client gets."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) else text
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from farmiq.cli import terminal
 
 if TYPE_CHECKING:
     from farmiq.plumbing import db
+    from farmiq.roster import RosterError
 
 File = Annotated[Path, typer.Argument(help="CSV, UTF-8, with a header; - reads standard input.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong.")]
@@ -45,7 +46,7 @@ def register(
     try:
         made = terminal.in_transaction(once, database)
     except RosterError as unusable:
-        print_problems(unusable.problems)
+        print_problems(unusable)
         return 1
     if dry_run:
         terminal.print_result({"problems": []}, "nothing is wrong")
@@ -78,13 +79,14 @@ def write_private(file: Path, text: str) -> None:
         terminal.fail(f"{file} cannot be written ({error.strerror}); nothing was registered")
 
 
-def print_problems(problems: Sequence[Any]) -> None:
+def print_problems(unusable: "RosterError") -> None:
     from dataclasses import asdict
 
+    problems = unusable.shown()
     if terminal.wants_json():
         terminal.print_json({"problems": [asdict(problem) for problem in problems]})
         return
     for problem in problems:
         field = f"{problem.field} " if problem.field else ""
         typer.secho(f"line {problem.line}: {field}{problem.reason}", err=True, fg=typer.colors.RED)
-    typer.secho(f"{len(problems)} problems; nothing was registered", err=True)
+    typer.secho(f"{len(unusable.problems)} problems; nothing was registered", err=True)

@@ -75,16 +75,26 @@ DAYS = Work(
     (
         telemetry.INGESTED,
         telemetry.AGGREGATED,
-        *_family("weighvision.session"),
+        weighvision.SESSION_CREATED,
+        weighvision.SESSION_FINALIZED,
+        weighvision.SESSION_CANCELLED,
         weighvision.WEIGHT_RECORDED,
         *_family("feed"),
         *_family("barn"),
     ),
     30,
 )
+# Values that alert rules look at, and the alerts of edges (C-110).
+ALERTS = Work(
+    "cloud-alerts-service",
+    "signals",
+    (telemetry.INGESTED, telemetry.AGGREGATED, kpi.DAILY_UPDATED),
+    25,
+)
+EDGE = Work("cloud-alerts-service", "edge", _family("edge"), 1)
 # Each stores the events of its queue in a table.
 SINKS = (TELEMETRY, AGGREGATES, WEIGHVISION, MEDIA, INFERENCE, FEED, BARN, DEVICE, SYNC, KPI)
-WORKS = (*SINKS, DAYS)
+WORKS = (*SINKS, DAYS, ALERTS, EDGE)
 
 TELEMETRY_QUEUE = TELEMETRY.queue
 TELEMETRY_DEAD_LETTERS = TELEMETRY.dead_letters
@@ -129,6 +139,11 @@ def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
     sources |= {UNROUTED_EXCHANGE, RETRY_EXCHANGE}
     exchanges = tuple(exchange for exchange in EXCHANGES if exchange.name in sources)
     return Topology(exchanges, (*_retry_and_dead_letters(work, delays_s), _work_queue(work)))
+
+
+def unknown_tenant(tenant_id: str | None) -> str:
+    """Why a consumer does not take an event of a tenant that is no company here (C-104)."""
+    return f"tenant {tenant_id!r} is not registered here"
 
 
 def max_waiting(work: Work, *, days: float, scale: float) -> int:

@@ -6,32 +6,25 @@ publishing and its commit publishes it again under the same id, which consumers 
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 import prometheus_client
 import psycopg
 
 from farmiq import api, crash
-from farmiq.api import JsonBody
 from farmiq.cloud import publishing
-from farmiq.cloud.bus import TOPOLOGY
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import People, Visit
-from farmiq.cloud.sink import Sink
-from farmiq.config import CloudSettings
-from farmiq.farm import idempotency, postings
+from farmiq.farm import heads, idempotency, postings
+from farmiq.farm.heads import Noted
 from farmiq.farm.idempotency import KeyUsedError, ReplacedError
-from farmiq.farm.postings import Body, IntakePosted, LotPosted, Posted
+from farmiq.farm.postings import Body, IntakePosted, LotPosted, Posted, RecordPosted, Stay
 from farmiq.messages import feed
 from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db, http, ids, log
+from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
-from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
 
 EVERY_S = 0.5
@@ -42,45 +35,63 @@ MAX_EVENTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Where a family's events are, what they are called by, and how one names what it replaces."""
+    """Where a family's events are, and how one is found by its name and by what it replaces.
+
+    Each condition is that of an index: by the name, by the name of a posted one, by `replaces`.
+    """
 
     table: str
-    name: str
-    replaces: str
+    is_named: str
+    is_posted: str
+    is_replacing: str
+
+    @property
+    def replaced(self) -> str:
+        """The query of what `name` is the name of, as Replaced; it may not be stored yet."""
+        return f"""
+            select e.farm_id, e.barn_id, e.batch_id, (
+              select r.event_id from {self.table} r
+              where r.tenant_id = %(tenant)s and {self.is_replacing} limit 1) as replaced_by
+            from (
+              (select farm_id, barn_id, payload ->> 'batch_id' as batch_id from {self.table}
+                where tenant_id = %(tenant)s and {self.is_named} and event_type = %(type)s limit 1)
+              union all
+              (select event ->> 'farm_id', event ->> 'barn_id', event -> 'payload' ->> 'batch_id'
+                from posted_events
+                where tenant_id = %(tenant)s and {self.is_posted} and event_type = %(type)s)) e
+            limit 1
+        """  # noqa: S608 - our own words
 
 
-BARN = Family("barn_events", "record_id", "payload ->> 'replaces'")
-FEED = Family("feed_events", "event_id::text", "fn_replaced_event(payload)::text")
-_FAMILIES = {"barn": BARN, "feed": FEED}
+FAMILIES = {
+    "barn": Family(
+        "barn_events",
+        "record_id = %(name)s",
+        "subject = %(name)s",
+        "payload ->> 'replaces' = %(name)s",
+    ),
+    "feed": Family(
+        "feed_events",
+        "event_id = %(name)s::uuid",
+        "event_id = %(name)s::uuid",
+        "fn_replaced_event(payload) = %(name)s::uuid",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a correction names, and the event that replaces it already."""
+
+    farm_id: str
+    barn_id: str
+    batch_id: str | None
+    replaced_by: UUID | None
+
 
 POSTED = prometheus_client.Counter(
     "farmiq_posted_events_total", "Events that people posted", ["event_type", "outcome"]
 )
-
-ROLE = "operator"
-ERRORS = {
-    403: "FORBIDDEN: the person's role does not reach.",
-    404: "NOT_FOUND: the company has no such barn, batch, lot, record or event.",
-    409: "CONFLICT: the Idempotency-Key was used for something else, or what is to be replaced is "
-    "replaced already.",
-    429: http.ERRORS[429],
-}
-
-
-async def post(people: People, visit: Visit, body: JsonBody[Any], key: str) -> BusEvent:
-    """What a POST does: the event of the body, stored and committed. Raises HttpError."""
-    raw = await body.raw()
-    async with people.caller(*visit, least=ROLE) as caller:
-        content = body.decode(raw)
-        return await accept(
-            await caller.become_service(),
-            content,
-            raw,
-            tenant_id=caller.tenant_id,
-            by=caller.email,
-            key=key,
-            trace_id=http.trace_id(visit.request),
-        )
 
 
 async def accept(
@@ -93,6 +104,8 @@ async def accept(
     now = datetime.now(UTC)
     if reason := postings.future(body, now):
         raise api.invalid(("occurred_at", reason))
+    at = postings.happened_at(body, now)
+    replaced = await _find_replaced(tx, tenant_id, body)
     posted = postings.posted(
         body,
         raw,
@@ -102,6 +115,7 @@ async def accept(
         event_id=ids.new(),
         trace_id=trace_id,
         now=now,
+        batch_id=await _find_batch(tx, tenant_id, body, at, replaced),
     )
     try:
         event, is_new = await idempotency.claim(tx, posted)
@@ -111,24 +125,65 @@ async def accept(
     except psycopg.errors.ForeignKeyViolation:
         raise _missing("tenant_id", f"there is no company {tenant_id!r}") from None
     if is_new:
-        await _check(tx, posted, body)
+        await _check(tx, posted, body, replaced)
     crash.here("posting.before_commit")
     POSTED.labels(event_type=event.event_type, outcome="new" if is_new else "repeated").inc()
     return event
 
 
-async def _check(tx: db.Connection, posted: Posted, body: Body) -> None:
-    """Raises HttpError 404 for what the company does not have, 409 for what is replaced."""
+async def _find_replaced(tx: db.Connection, tenant_id: str, body: Body) -> Replaced | None:
+    """What the body names in `replaces`, of the same type."""
+    if not body.replaces:
+        return None
+    event_type = postings.event_type(body)
+    query = FAMILIES[event_type.partition(".")[0]].replaced
+    named = {"tenant": tenant_id, "type": event_type, "name": str(body.replaces)}
+    rows = await db.fetch_as(tx, Replaced, query, named)
+    return rows[0] if rows else None
+
+
+async def _find_batch(
+    tx: db.Connection, tenant_id: str, body: Body, at: datetime, replaced: Replaced | None
+) -> str | None:
+    """For a body that names no batch: that of what it corrects, else the one in the barn then."""
+    if isinstance(body, LotPosted) or body.batch_id:
+        return None
+    if replaced and replaced.batch_id and _is_of_place(replaced, body):
+        return replaced.batch_id
+    batch_id: str | None = await db.fetch_value(
+        tx,
+        "select fn_batch_at(%s, %s, %s, fn_farm_date(%s, %s, %s))",
+        *(tenant_id, body.farm_id, body.barn_id),
+        *(tenant_id, body.farm_id, at),
+    )
+    return batch_id
+
+
+def _is_of_place(replaced: Replaced, body: Body) -> bool:
+    return (replaced.farm_id, replaced.barn_id) == (body.farm_id, body.barn_id)
+
+
+async def _check(tx: db.Connection, posted: Posted, body: Body, replaced: Replaced | None) -> None:
+    """Raises HttpError 404 for what the company does not have, 409 for what is replaced.
+
+    And 400 for a batch that was not in that barn then, and for more dead than there are animals.
+    """
     tenant_id = posted.event.tenant_id
     await _check_place(tx, tenant_id, body)
-    if batch_id := getattr(body, "batch_id", None):
-        await _check_batch(tx, tenant_id, batch_id, body)
+    batch_id = getattr(body, "batch_id", None)
+    if batch_id and not (replaced and replaced.batch_id == batch_id):
+        await _check_batch(tx, posted.event, batch_id)
     if isinstance(body, IntakePosted) and body.feed_lot_id:
         await _check_lot(tx, tenant_id, body.feed_lot_id)
     if isinstance(body, LotPosted) and body.feed_product_id:
         await _check_product(tx, tenant_id, body.feed_product_id)
-    if posted.replaces:
-        await _check_replaced(tx, posted)
+    if posted.replaces and replaced is None:
+        what = f"there is no {posted.event.event_type} {posted.replaces!r}"
+        raise _missing("replaces", what)
+    if replaced and replaced.replaced_by:
+        raise HttpError(409, f"{posted.replaces} is replaced already, by {replaced.replaced_by}")
+    if isinstance(body, RecordPosted) and body.record_type in heads.GONE:
+        await _check_heads(tx, posted, body)
 
 
 async def _check_place(tx: db.Connection, tenant_id: str, body: Body) -> None:
@@ -143,17 +198,73 @@ async def _check_place(tx: db.Connection, tenant_id: str, body: Body) -> None:
         raise _missing("barn_id", f"there is no barn {body.barn_id!r} of a farm {body.farm_id!r}")
 
 
-async def _check_batch(tx: db.Connection, tenant_id: str, batch_id: str, body: Body) -> None:
-    rows = await db.fetch_all(
+async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> None:
+    stays = await db.fetch_as(
         tx,
-        "select farm_id, barn_id from batches where tenant_id = %s and batch_id = %s",
-        tenant_id,
-        batch_id,
+        Stay,
+        """
+        select farm_id, barn_id, placed_on, closed_on,
+          fn_farm_date(tenant_id, farm_id, %s) as on_date
+        from batches where tenant_id = %s and batch_id = %s
+        """,
+        (event.occurred_at, event.tenant_id, batch_id),
     )
-    if not rows:
+    if not stays:
         raise _missing("batch_id", f"there is no batch {batch_id!r}")
-    if rows[0] != (body.farm_id, body.barn_id):
-        raise api.invalid(("batch_id", f"the batch {batch_id!r} is in {'/'.join(rows[0])}"))
+    if reason := stays[0].problem(batch_id, event):
+        raise api.invalid(("batch_id", reason))
+
+
+async def _check_heads(tx: db.Connection, posted: Posted, body: RecordPosted) -> None:
+    """Nobody can die who is not there; what edges send is stored as it is (D-462)."""
+    event = posted.event
+    fields = msgspec.json.decode(event.payload)
+    batch_id = fields.get("batch_id")
+    if batch_id is None:
+        return
+    # Of two who write dead animals down at a time, the second sees those of the first.
+    await tx.execute(
+        "select pg_advisory_xact_lock(hashtextextended(%s || chr(31) || %s, 7502))",
+        (event.tenant_id, batch_id),
+    )
+    cursor = await tx.execute(
+        """
+        with noted as (
+          select r.kpi_date, r.record_id, r.record_type, r.value_number, r.occurred_at
+          from fn_batch_records(%(tenant)s, %(batch)s, '-infinity',
+            fn_farm_date(%(tenant)s, %(farm)s, fn_now()) + 2) r
+          union all
+          select fn_farm_date(p.tenant_id, p.event ->> 'farm_id', at), p.subject,
+            p.event -> 'payload' ->> 'record_type',
+            fn_jsonb_number(p.event -> 'payload' -> 'value'), at
+          from posted_events p
+            cross join lateral (select (p.event ->> 'occurred_at')::timestamptz as at) o
+          where p.tenant_id = %(tenant)s and p.event -> 'payload' ->> 'batch_id' = %(batch)s
+            and p.event_type = %(type)s and p.event_id <> %(event_id)s
+            and not exists (select from barn_events e
+              where e.tenant_id = p.tenant_id and e.event_id = p.event_id)
+        )
+        select b.placed_count, fn_farm_date(b.tenant_id, b.farm_id, %(at)s),
+          n.kpi_date, n.record_type, n.value_number
+        from batches b left join noted n on n.record_type = any(%(types)s)
+          and not exists (select from posted_events q where q.tenant_id = b.tenant_id
+            and q.event_type = %(type)s and q.replaces = n.record_id)
+        where b.tenant_id = %(tenant)s and b.batch_id = %(batch)s
+        order by n.occurred_at, n.record_id
+        """,
+        {
+            "tenant": event.tenant_id, "batch": batch_id, "farm": event.farm_id,
+            "type": event.event_type, "event_id": event.event_id, "at": event.occurred_at,
+            "types": list(heads.TYPES),
+        },
+    )  # fmt: skip
+    rows = await cursor.fetchall()
+    if not rows:
+        return
+    records = [Noted(*row[2:]) for row in rows if row[2] is not None]
+    there = heads.left(rows[0][0], records, rows[0][1])
+    if reason := heads.too_many(body.record_type, float(body.value), there):
+        raise api.invalid(("value", reason))
 
 
 async def _check_lot(tx: db.Connection, tenant_id: str, feed_lot_id: str) -> None:
@@ -179,33 +290,6 @@ async def _check_product(tx: db.Connection, tenant_id: str, feed_product_id: str
     )
     if not known:
         raise _missing("feed_product_id", f"there is no feed product {feed_product_id!r}")
-
-
-async def _check_replaced(tx: db.Connection, posted: Posted) -> None:
-    """What is named must be there, of the same type, and not replaced by an event of an edge."""
-    event = posted.event
-    of = _FAMILIES[event.event_type.partition(".")[0]]
-    named = (event.tenant_id, posted.replaces)
-    known, replaced_by = (
-        await db.fetch_all(
-            tx,
-            f"""
-            select
-              exists (select from {of.table}
-                where tenant_id = %s and {of.name} = %s and event_type = %s)
-              or exists (select from posted_events
-                where tenant_id = %s and event_id::text = %s and event_type = %s),
-              (select event_id from {of.table}
-                where tenant_id = %s and {of.replaces} = %s limit 1)
-            """,  # noqa: S608 - our own words
-            *(*named, event.event_type) * 2,
-            *named,
-        )
-    )[0]
-    if not known:
-        raise _missing("replaces", f"there is no {event.event_type} {posted.replaces!r}")
-    if replaced_by:
-        raise HttpError(409, f"{posted.replaces} is replaced already, by {replaced_by}")
 
 
 def _missing(field: str, reason: str) -> HttpError:
@@ -253,24 +337,3 @@ async def publish_pending(pool: db.Pool, publisher: amqp.Publisher, *event_types
             ([row[0] for row in rows], [row[1] for row in rows]),
         )
     return len(rows)
-
-
-Make = Callable[[db.Pool, sign_in.SignIns], api.Routes]
-
-
-async def run(settings: CloudSettings, server: http.HttpServer, of: Sink, make: Make) -> None:
-    """The service of a sink whose events people post too: consume, serve, publish."""
-    url = settings.db_url.get_secret_value()
-    name = of.work.service
-    async with (
-        db.pool(url, name=f"{name}-api", min_size=0, timeout_s=3.0) as pool,
-        amqp.publisher(
-            settings.amqp_url.get_secret_value(), name=name, topology=TOPOLOGY, tls=settings.tls
-        ) as publisher,
-        asyncio.TaskGroup() as group,
-    ):
-        sign_ins = sign_in.SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        make(pool, sign_ins).add_to(server.app)
-        group.create_task(of.run(settings, server))
-        job = publish_job(pool, publisher, *of.work.event_types)
-        group.create_task(schedule.run_repeatedly(job))

@@ -30,14 +30,16 @@ EVENTS = prometheus_client.Counter(
 )
 
 Store = Callable[[db.Connection, Sequence[BusEvent]], Awaitable[int]]
+Select = Callable[[Mapping[int, BusEvent]], Awaitable[dict[int, BusEvent]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """`store` stores events in the caller's transaction and returns how many were new.
 
-    `check` looks at one event before that and may raise InvalidError. `retention`
-    says which rows are removed by age.
+    `check` looks at one event before that and may raise InvalidError. `select` leaves out events
+    that are nothing to `store`: they cost no transaction. `retention` says which rows are removed
+    by age.
     """
 
     family: str
@@ -45,6 +47,7 @@ class Sink:
     store: Store
     check: Callable[[BusEvent], None] = lambda _: None
     retention: Callable[[CloudSettings], Retention] | None = None
+    select: Select | None = None
 
     async def run(self, settings: CloudSettings, server: http.HttpServer) -> None:
         """The service of this sink alone."""
@@ -138,13 +141,15 @@ def _consumer(settings: CloudSettings, pool: db.Pool, sink: Sink) -> consume.Con
 async def store_events(pool: db.Pool, bodies: Sequence[bytes], sink: Sink) -> dict[int, Rejection]:
     """Store the events in one transaction; returns the rejected positions with the reasons."""
     events, rejected = parse(bodies, sink)
+    if sink.select and events:
+        events = await sink.select(events)
     if not events:
         return rejected
     async with db.transaction(pool) as tx:
         for index, tenant_id in await _unknown_tenants(tx, events):
             del events[index]
             # A company may be added any minute, so this is tried again before it is given up.
-            rejected[index] = Rejection(f"tenant {tenant_id!r} is not registered here", final=False)
+            rejected[index] = Rejection(bus.unknown_tenant(tenant_id), final=False)
         new = await sink.store(tx, list(events.values())) if events else 0
         crash.here("sink.before_commit")
     crash.here("sink.after_commit")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, field_validator
 
 from farmiq.config.settings import Settings, required, setting
+from farmiq.plumbing import addresses, mail
 
 
 class CloudSettings(Settings):
@@ -55,6 +56,12 @@ class CloudSettings(Settings):
         1,
         "how much more comes than 20 readings and about as many other events a second",
     )
+    operator_tenant: str | None = setting(
+        "OPERATOR_TENANT",
+        None,
+        "the company of those who run this cloud: it is told of dead letters that belong to no "
+        "company",
+    )
     ingestion_dedupe_days: float = setting(
         "INGESTION_DEDUPE_DAYS",
         90,
@@ -67,6 +74,9 @@ class CloudSettings(Settings):
         90,
         "how long it is kept which batches came from which edge",
         ge=1,
+    )
+    alert_days: PositiveFloat = setting(
+        "ALERT_RETENTION_DAYS", 400, "how long episodes of alerts are kept after they ended"
     )
     telemetry_agg_every_s: PositiveFloat = setting(
         "CLOUD_TELEMETRY_AGG_SECONDS",
@@ -255,6 +265,42 @@ class CloudSettings(Settings):
         "bytes that a camera may send at once: several of its largest images",
         ge=1,
     )
+    secrets_key_file: Path | None = setting(
+        "FARMIQ_SECRETS_KEY_FILE",
+        None,
+        "the key that seals secrets of alert channels and signs links to acknowledge; `farmiq "
+        "alert key` makes it; without it channels have no secrets and messages no link",
+    )
+    public_url: str | None = setting(
+        "FARMIQ_PUBLIC_URL",
+        None,
+        "where people reach the cloud, such as https://farmiq.example.com, for links in "
+        "messages; without it they have none",
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+    )
+    alert_smtp_url: SecretStr | None = setting(
+        "FARMIQ_ALERT_SMTP_URL",
+        None,
+        "mail server for alerts of companies that have none: smtp:// or "
+        "smtps://user:password@host:port",
+    )
+    alert_mail_from: str | None = setting(
+        "FARMIQ_ALERT_MAIL_FROM",
+        None,
+        "who such mails are from, such as FarmIQ <alerts@example.com>",
+    )
+    alert_private_hosts: tuple[str, ...] = setting(
+        "FARMIQ_ALERT_PRIVATE_HOSTS",
+        (),
+        "hosts or networks of our own that alerts may be sent to, comma-separated, such as "
+        "mail.farm.local,10.0.0.0/8; others inside private networks are refused",
+    )
+    alert_messages_days: float = setting(
+        "ALERT_MESSAGES_RETENTION_DAYS",
+        400,
+        "how long it is known who was told of which alert",
+        ge=1,
+    )
     camera_calendar_s: PositiveFloat = setting(
         "CAMERA_CALENDAR_SECONDS",
         60,
@@ -290,7 +336,7 @@ class CloudSettings(Settings):
         "default: true if we serve HTTPS ourselves",
     )
 
-    @field_validator("bus_retry_s", mode="before")
+    @field_validator("bus_retry_s", "alert_private_hosts", mode="before")
     @classmethod
     def _listed(cls, given: Any) -> Any:
         return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
@@ -300,6 +346,26 @@ class CloudSettings(Settings):
     def _growing(cls, given: tuple[float, ...]) -> tuple[float, ...]:
         if any(wait < 0.001 for wait in given) or sorted(set(given)) != list(given):  # noqa: PLR2004
             raise ValueError("each wait has to be longer than the one before, from 0.001 on")
+        return given
+
+    @field_validator("alert_private_hosts")
+    @classmethod
+    def _hosts(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        addresses.Allowed.read(given)
+        return given
+
+    @field_validator("alert_smtp_url")
+    @classmethod
+    def _mail_server(cls, given: SecretStr | None) -> SecretStr | None:
+        if given is not None:
+            mail.server(given.get_secret_value())
+        return given
+
+    @field_validator("alert_mail_from")
+    @classmethod
+    def _mail_sender(cls, given: str | None) -> str | None:
+        if given is not None:
+            mail.compose(sender=given, to=["nobody@example.com"], subject="", text="")
         return given
 
     @property

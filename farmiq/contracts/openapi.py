@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from farmiq import __version__
 from farmiq.api import BodyOf, ResponseOf
+from farmiq.cloud.alerts import api as alerts
 from farmiq.cloud.analytics import api as analytics
 from farmiq.cloud.analytics.forecast import ForecastApi
 from farmiq.cloud.barn import api as cloud_barn
@@ -29,6 +30,7 @@ from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.cloud.ingestion.service import Ingestion
 from farmiq.cloud.media import api as cloud_media
 from farmiq.cloud.media.intake import Intake
+from farmiq.cloud.notification import api as notification
 from farmiq.cloud.telemetry import api as cloud_telemetry
 from farmiq.config import CloudSettings, EdgeSettings
 from farmiq.contracts import schemas
@@ -82,9 +84,11 @@ def app(site: str) -> FastAPI:
         deadletter.Api(nothing, nothing, nothing).add_to(server.app)
         camera_accounts.Api(nothing, nothing).add_to(server.app)
         analytics.Api(nothing).add_to(server.app)
+        alerts.Api(nothing).add_to(server.app)
         ForecastApi(nothing).add_to(server.app)
-        cloud_barn.Api(nothing, nothing).add_to(server.app)
-        cloud_feed.Api(nothing, nothing).add_to(server.app)
+        cloud_barn.Api(nothing).add_to(server.app)
+        cloud_feed.Api(nothing).add_to(server.app)
+        notification.Api(nothing, nothing, nothing).add_to(server.app)
     return server.app
 
 

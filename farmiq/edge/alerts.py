@@ -2,25 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
-from farmiq.edge import audit
+from farmiq.edge import alert_events, audit
+from farmiq.messages import edge
 from farmiq.plumbing import db, ids
 
-Severity = Literal["info", "warning", "security", "critical"]
-# The order on a page: an intruder shows in no other way.
-URGENCY: tuple[Severity, ...] = ("security", "critical", "warning", "info")
+Severity = edge.Severity
+URGENCY = alert_events.URGENCY
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`message` says what is wrong and what to do."""
+    """`message` says what is wrong and what to do.
+
+    The subject of something of a tenant begins with the tenant's id and a slash, or is the id. With
+    `whole_edge` every tenant of the edge sees subject and message: they name nothing of any tenant.
+    """
 
     kind: str
     subject: str
     severity: Severity
     message: str
+    whole_edge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +48,32 @@ class Filter:
 
 
 async def raise_(tx: db.Connection, alert: Alert, *, count: int = 1) -> None:
-    """Open the alert, or count it once more if it is open already."""
-    await tx.execute(
-        """
-        insert into alerts as a (alert_id, kind, subject, severity, message, seen_count,
-          raised_at, last_seen_at)
-        values (%s, %s, %s, %s, %s, %s, fn_now(), fn_now())
+    """Open the alert and report it to the cloud, or count it once more if it is open already."""
+    (row,) = await db.fetch_as(
+        tx,
+        alert_events.Row,
+        f"""
+        insert into alerts as a (alert_id, kind, subject, severity, message, whole_edge,
+          seen_count, raised_at, last_seen_at)
+        values (%s, %s, %s, %s, %s, %s, %s, fn_now(), fn_now())
         on conflict (kind, subject) where closed_at is null do update set
           seen_count = a.seen_count + excluded.seen_count,
           message = excluded.message, severity = excluded.severity,
           last_seen_at = excluded.last_seen_at
-        """,
-        (ids.new(), alert.kind, alert.subject, alert.severity, alert.message, count),
+        returning {alert_events.COLUMNS}
+        """.encode(),  # noqa: S608 - the text is of this package
+        (
+            ids.new(),
+            alert.kind,
+            alert.subject,
+            alert.severity,
+            alert.message,
+            alert.whole_edge,
+            count,
+        ),
     )
+    if row.is_more_urgent:
+        await alert_events.report_opened(tx, row)
 
 
 async def raise_all(tx: db.Connection, counted: Mapping[Alert, int]) -> None:
@@ -75,41 +93,53 @@ async def restate(tx: db.Connection, alert: Alert) -> None:
 
 async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge") -> bool:
     """Close an alert; False if no such alert was open."""
-    cursor = await tx.execute(
-        "update alerts set closed_at = fn_now(), closed_by = %s "
-        "where kind = %s and subject = %s and closed_at is null",
-        (by, kind, subject),
+    closed = await _close(
+        tx,
+        "kind = %(kind)s and subject = %(subject)s and closed_at is null",
+        {"kind": kind, "subject": subject, "by": by},
     )
-    return cursor.rowcount > 0
+    return closed > 0
 
 
 async def close_chosen(tx: db.Connection, chosen: Filter, *, by: str) -> int:
     """Close all open alerts that match, with one audit entry; return how many."""
-    cursor = await tx.execute(
-        f"update alerts set closed_at = fn_now(), closed_by = %(by)s where {_FITS}".encode(),  # noqa: S608 - of this file
-        {**_values(chosen, closed=False), "by": by},
-    )
-    if cursor.rowcount:
+    count = await _close(tx, _FITS, {**_values(chosen, closed=False), "by": by})
+    if count:
         given = {name: value for name, value in asdict(chosen).items() if value is not None}
         await audit.note(
             tx,
             actor=by,
             action="alert.close",
             subject=" ".join(filter(None, (chosen.kind, chosen.subject))) or "alerts",
-            count=cursor.rowcount,
+            count=count,
             asked=given,
         )
-    return cursor.rowcount
+    return count
 
 
 async def close_unseen(tx: db.Connection, *, kind: str, seconds: float) -> int:
     """Close the alerts of a kind that were not raised again for so long."""
-    cursor = await tx.execute(
-        "update alerts set closed_at = fn_now(), closed_by = 'edge' where kind = %s "
-        "and closed_at is null and last_seen_at < (select fn_now()) - %s * interval '1 second'",
-        (kind, seconds),
+    return await _close(
+        tx,
+        """
+        kind = %(kind)s and closed_at is null
+          and last_seen_at < (select fn_now()) - %(seconds)s * interval '1 second'
+        """,
+        {"kind": kind, "seconds": seconds, "by": "edge"},
     )
-    return cursor.rowcount
+
+
+async def _close(tx: db.Connection, condition: str, values: Mapping[str, Any]) -> int:
+    """Close the open alerts that match and report it to the cloud; return how many."""
+    rows = await db.fetch_as(
+        tx,
+        alert_events.Row,
+        f"update alerts set closed_at = fn_now(), closed_by = %(by)s where {condition} "  # noqa: S608 - of this file
+        f"returning {alert_events.COLUMNS}".encode(),
+        values,
+    )
+    await alert_events.report_closed(tx, rows)
+    return len(rows)
 
 
 async def open_subjects(tx: db.Connection, kind: str) -> list[str]:

@@ -9,6 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
+import msgspec
+
+from farmiq.messages import bus, ids, telemetry
+from farmiq.messages.bus import BusEvent
+
 Window = Literal["1m", "1h", "1d"]
 LENGTHS: dict[Window, timedelta] = {
     "1m": timedelta(minutes=1),
@@ -44,6 +49,61 @@ class DirtyRange(NamedTuple):
     @property
     def hour_at(self) -> datetime:
         return EPOCH + (self.first_at - EPOCH) // HOUR * HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What the readings of a series come to in one window."""
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    window: Window
+    bucket_start_at: datetime
+    bucket_end_at: datetime
+    unit: str
+    avg_value: float
+    min_value: float
+    max_value: float
+    count: int
+
+    def event(
+        self, *, version: int, by_cloud: bool = False, trace_id: str | None = None
+    ) -> BusEvent:
+        """The same state of a bucket always has the same id, another `version` another one."""
+        payload = telemetry.TelemetryAggregated(
+            metric_type=self.metric_type,
+            aggregation_window=self.window,
+            avg_value=self.avg_value,
+            min_value=self.min_value,
+            max_value=self.max_value,
+            unit=self.unit,
+            count=self.count,
+            bucket_start_at=self.bucket_start_at,
+            bucket_end_at=self.bucket_end_at,
+            made_by="cloud" if by_cloud else msgspec.UNSET,
+        )
+        event_id = ids.derived(
+            self.bucket_start_at,
+            *(("cloud",) if by_cloud else ()),
+            telemetry.AGGREGATED,
+            self.tenant_id,
+            self.device_id,
+            self.metric_type,
+            self.window,
+            self.bucket_start_at.isoformat(),
+            str(version),
+        )
+        return bus.own_event(
+            telemetry.AGGREGATED,
+            self,
+            payload,
+            event_id=event_id,
+            occurred_at=self.bucket_start_at,
+            trace_id=trace_id or f"telemetry-agg-{event_id}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

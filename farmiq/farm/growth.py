@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from farmiq.messages.kinds import MAX_WEIGHT_KG
+
 # Weighed days that a trend needs, and how far back it looks.
 MIN_TREND_DAYS = 3
 TREND_SPAN_DAYS = 10
@@ -27,6 +29,10 @@ MAX_BAND_SHARE = 0.5
 # come to the scale.
 USUAL_CV = 0.12
 DAY_CV = 0.015
+# Animals of a day differ by ten times their mean at most: what says more is no weighing. And none
+# weighs more than any scale says, so that an absurd band is wide and no error.
+MAX_CV = 10.0
+MAX_LN_KG = math.log(MAX_WEIGHT_KG)
 # What farm animals have in common: ln ln (mature weight / weight at birth), and the rate of
 # maturing k times (mature weight in kg)^0.27 (D-390). Both with their spread; data outweigh them.
 USUAL_BIRTH, BIRTH_SPREAD = 1.5, 0.25
@@ -138,7 +144,7 @@ class Curve:
             _quadratic(self.covariance, slope) + self._gain_variance(age_days, value)
         )
         width = quantile(self.freedom) * spread
-        return Estimate(math.exp(value), math.exp(value - width), math.exp(value + width))
+        return Estimate(_kg(value), _kg(value - width), _kg(value + width))
 
     def _gain_variance(self, age_days: int, value: float) -> float:
         """Of what the batch gains after its last weighing, which no curve can know."""
@@ -329,12 +335,16 @@ _SHAPES: dict[str, Callable[[Vector, int], tuple[float, Vector]]] = {
 }
 
 
+def _kg(ln_kg: float) -> float:
+    return math.exp(min(ln_kg, MAX_LN_KG))
+
+
 def _cv(days: Sequence[DailyMean]) -> float:
     """How much animals differ, over all days; as if one day of ten had been the usual."""
     squares, freedom = 9 * USUAL_CV**2, 9
     for day in days:
         if day.sd_kg is not None and day.count > 1:
-            squares += (day.count - 1) * (day.sd_kg / day.mean_kg) ** 2
+            squares += (day.count - 1) * min(day.sd_kg / day.mean_kg, MAX_CV) ** 2
             freedom += day.count - 1
     return math.sqrt(squares / freedom)
 

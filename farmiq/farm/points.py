@@ -1,11 +1,15 @@
-"""Pure: how long a point of a chart is, so that all of them together are within a budget."""
+"""Pure: how long a point of a chart is, so that all of them together are within a budget.
+
+Points of minutes, hours and single days stay where they are when the range moves on. Points of two
+days and more are counted from the range's beginning, so another range has other points.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
 
 from farmiq.farm.buckets import LENGTHS, Window
 
-# Whole parts of an hour or a day, so that points stay where they are when the range moves on.
+# Whole parts of an hour or a day, and then days.
 _MINUTES = (1, 2, 5, 10, 15, 30)
 _HOURS = (1, 2, 3, 4, 6, 8, 12)
 _DAYS = (1, 2, 7, 14, 28, 91, 364)

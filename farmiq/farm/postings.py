@@ -7,7 +7,7 @@ the content tells a repeat from another posting under the same key.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -16,7 +16,7 @@ import msgspec
 from farmiq.messages import barn, catalogue, feed
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import QuantityKg, Rules, require_utc
+from farmiq.messages.kinds import BATCH_DERIVED, QuantityKg, Rules, require_utc
 
 # A clock may be ahead by so much; what is later has not happened yet.
 MAX_AHEAD = timedelta(minutes=5)
@@ -98,6 +98,41 @@ class Posted:
     posted_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """When a batch is in which barn, both days included; `on_date` is the day that is asked for."""
+
+    farm_id: str
+    barn_id: str
+    placed_on: date
+    closed_on: date | None
+    on_date: date | None
+
+    def problem(self, batch_id: str, event: BusEvent) -> str | None:
+        """Why the event cannot be of this batch."""
+        if (self.farm_id, self.barn_id) != (event.farm_id, event.barn_id):
+            return f"the batch {batch_id!r} is in {self.farm_id}/{self.barn_id}"
+        if self.on_date is None:
+            return None
+        if self.placed_on <= self.on_date <= (self.closed_on or date.max):
+            return None
+        until = f" to {self.closed_on}" if self.closed_on else ""
+        return (
+            f"the batch {batch_id!r} is in that barn from {self.placed_on}{until}, "
+            f"not on {self.on_date}"
+        )
+
+
+def event_type(body: Body) -> str:
+    match body:
+        case RecordPosted():
+            return barn.RECORD_CREATED
+        case LotPosted():
+            return feed.LOT_RECEIVED
+        case IntakePosted():
+            return feed.INTAKE_RECORDED
+
+
 def future(body: Body, now: datetime) -> str | None:
     """What is wrong with a moment that has not come yet."""
     at = body.occurred_at
@@ -106,28 +141,45 @@ def future(body: Body, now: datetime) -> str | None:
     return f"is in the future: it is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} now"
 
 
+def happened_at(body: Body, now: datetime) -> datetime:
+    return now if body.occurred_at is _UNSET else body.occurred_at
+
+
 def posted(
     body: Body, raw: bytes, *, tenant_id: str, by: str, key: str, event_id: UUID, trace_id: str,
-    now: datetime,
+    now: datetime, batch_id: str | None = None,
 ) -> Posted:  # fmt: skip
-    """The event of a body. Numbers stay as written."""
-    event_type, subject, more = _event_of(body, event_id, by, now)
-    names = catalogue.BUS[event_type].payload.__struct_fields__
+    """The event of a body. Numbers stay as written.
+
+    `batch_id` is the batch that was found for a body that names none.
+    """
+    kind = event_type(body)
+    subject, more = _event_of(body, event_id, by, now)
+    names = catalogue.BUS[kind].payload.__struct_fields__
     written = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     payload = {**more, **{name: written[name] for name in names if name in written}}
     event = BusEvent(
         event_id=event_id,
-        event_type=event_type,
+        event_type=kind,
         tenant_id=tenant_id,
         farm_id=body.farm_id,
         barn_id=body.barn_id,
         device_id=getattr(body, "device_id", None) or _UNSET,
-        occurred_at=now if body.occurred_at is _UNSET else body.occurred_at,
+        occurred_at=happened_at(body, now),
         trace_id=trace_id,
         payload=msgspec.Raw(msgspec.json.encode(payload)),
     )
+    if batch_id is not None:
+        event = with_batch(event, batch_id)
     replaces = str(body.replaces) if body.replaces else None
-    return Posted(event, subject, replaces, key, content_hash(body, event_type), by)
+    return Posted(event, subject, replaces, key, content_hash(body), by)
+
+
+def with_batch(event: BusEvent, batch_id: str) -> BusEvent:
+    """The event of the batch that was in its barn; it says that nobody named it (D-460)."""
+    fields: dict[str, Any] = msgspec.json.decode(event.payload, type=dict[str, msgspec.Raw])
+    body = {**fields, "batch_id": batch_id, BATCH_DERIVED: True}
+    return msgspec.structs.replace(event, payload=msgspec.Raw(msgspec.json.encode(body)))
 
 
 def shown(event: BusEvent, columns: Sequence[str]) -> dict[str, Any]:
@@ -137,24 +189,22 @@ def shown(event: BusEvent, columns: Sequence[str]) -> dict[str, Any]:
     return {name: given.get(name) for name in columns}
 
 
-def _event_of(
-    body: Body, event_id: UUID, by: str, now: datetime
-) -> tuple[str, str, Mapping[str, Any]]:
-    """(event type, subject, what the payload has beyond the body)."""
+def _event_of(body: Body, event_id: UUID, by: str, now: datetime) -> tuple[str, Mapping[str, Any]]:
+    """(subject, what the payload has beyond the body)."""
     match body:
         case RecordPosted():
             record_id = str(event_id)
             more = {
                 "record_id": record_id, "unit": None, "recorded_by_ref": by, "recorded_at": now,
             }  # fmt: skip
-            return barn.RECORD_CREATED, record_id, more
+            return record_id, more
         case LotPosted():
-            return feed.LOT_RECEIVED, body.feed_lot_id, {}
+            return body.feed_lot_id, {}
         case IntakePosted():
-            return feed.INTAKE_RECORDED, str(event_id), {"source": body.source}
+            return str(event_id), {"source": body.source}
 
 
-def content_hash(body: Body, event_type: str) -> bytes:
+def content_hash(body: Body) -> bytes:
     """Of the request: what was left to us is not part of it, nor the zone of its moment."""
     fields = {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value
@@ -162,5 +212,5 @@ def content_hash(body: Body, event_type: str) -> bytes:
         if (value := getattr(body, name)) is not _UNSET
     }
     return hashlib.sha256(
-        event_type.encode() + b"\x1f" + msgspec.json.encode(fields, order="sorted")
+        event_type(body).encode() + b"\x1f" + msgspec.json.encode(fields, order="sorted")
     ).digest()

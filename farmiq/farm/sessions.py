@@ -22,6 +22,15 @@ Status = Literal["created", "finalized", "cancelled"]
 Part = Literal["created", "weight", "image", "finalized"]
 # What a session needs to be valid, in the order in which it is reported (SC-01).
 PARTS: tuple[Part, ...] = get_args(Part)
+# Events that a session is made of. That an edge calls it incomplete is no fact of it: that follows
+# from these, and a session must not begin with it or seem to be heard of again by it.
+FACT_TYPES = (
+    words.SESSION_CREATED,
+    words.WEIGHT_RECORDED,
+    words.IMAGE_CAPTURED,
+    words.SESSION_FINALIZED,
+    words.SESSION_CANCELLED,
+)
 # Fields of a Session that are columns of weight_sessions at both sites.
 COLUMNS = (
     "status", "start_at", "end_at", "batch_id", "initial_weight_kg", "final_weight_kg",

@@ -21,7 +21,7 @@ _Days = Annotated[int, Meta(ge=0, le=10_000)]
 _Signal = Annotated[str, Meta(pattern=r"^(telemetry|kpi|feed|edge|camera)\.[\w.:-]{1,120}$")]
 
 
-class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AlertRuleValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`condition` on `signal`, for `for_s`; it is over after `clear_for_s` on the side of `clear`.
 
     A signal is a series of values: `telemetry.<metric>` of a device, `kpi.<figure>` of a batch,
@@ -29,7 +29,6 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     The other fields say whose: all that are set must match.
     """
 
-    rule_id: Id
     signal: _Signal
     condition: Condition
     severity: Severity = "warning"
@@ -47,3 +46,9 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     min_age_days: _Days | None = None
     max_age_days: _Days | None = None
     enabled: bool = True
+
+
+class AlertRule(AlertRuleValues, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule under the id that it has in its company."""
+
+    rule_id: Id

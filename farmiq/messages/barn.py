@@ -21,9 +21,12 @@ LITRES_OF = {"l": 1.0, "L": 1.0, "m3": 1000.0}
 
 # More than any barn holds; the sum of a batch's records is still an exact number.
 MAX_ANIMALS = 10_000_000
-MAX_VALUE = 1e9
+MAX_LITRES = 1e7
+MAX_DOSE = 1e6
+# In whatever unit: no barn with animals is colder or hotter.
+MIN_TEMPERATURE, MAX_TEMPERATURE = -100.0, 200.0
 
-Dose = Annotated[float, msgspec.Meta(gt=0, le=MAX_VALUE)]
+Dose = Annotated[float, msgspec.Meta(gt=0, le=MAX_DOSE)]
 WithdrawalDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
 
 
@@ -69,8 +72,17 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
     def _sensible_water(self) -> str | None:
         if self.record_type != "water" or isinstance(self.value, str):
             return None
-        if not 0 <= self.value <= MAX_VALUE:
-            return "`value` of water must be between 0 and a thousand million"
+        litres = self.value * LITRES_OF.get(self.unit or "l", 1.0)
+        if not 0 <= litres <= MAX_LITRES:
+            return f"`value` of water must be between 0 and {MAX_LITRES:,.0f} litres"
+        return None
+
+    def _sensible_temperature(self) -> str | None:
+        if self.record_type != "temperature" or isinstance(self.value, str):
+            return None
+        if not MIN_TEMPERATURE <= self.value <= MAX_TEMPERATURE:
+            low, high = MIN_TEMPERATURE, MAX_TEMPERATURE
+            return f"`value` of a temperature must be between {low:g} and {high:g}"
         return None
 
     def _names_the_medicine(self) -> str | None:
@@ -79,7 +91,8 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     rules: ClassVar[Rules] = (
-        _text_or_number, _whole_animals, _sensible_water, _names_the_medicine,
+        _text_or_number, _whole_animals, _sensible_water, _sensible_temperature,
+        _names_the_medicine,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import msgspec
 from farmiq.messages import (
     barn,
     device,
+    edge,
     feed,
     inference,
     kpi,
@@ -213,6 +214,11 @@ BUS = {
             weighvision.SessionCancelled,
             "The device gave up on a weigh session.",
         ),
+        _bus(
+            weighvision.SESSION_INCOMPLETE,
+            weighvision.SessionIncomplete,
+            "Parts of a weigh session have not come to the edge for too long.",
+        ),
         _bus(media.STORED, media.MediaStored, "An image is in the store."),
         _bus(inference.COMPLETED, inference.InferenceCompleted, "What a model made of an image."),
         _bus(
@@ -247,6 +253,18 @@ BUS = {
             device.BUFFER_DROPPED,
             device.DeviceBufferDropped,
             "A device dropped events on purpose, and says which.",
+        ),
+        _bus(
+            edge.ALERT_OPENED,
+            edge.EdgeAlert,
+            "An edge opened an alert.",
+            place_optional=True,
+        ),
+        _bus(
+            edge.ALERT_CLOSED,
+            edge.EdgeAlert,
+            "An alert of an edge is over.",
+            place_optional=True,
         ),
     )
 }

@@ -18,8 +18,8 @@ Seq = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 WeightKg = Annotated[float, msgspec.Meta(gt=0, le=MAX_WEIGHT_KG)]
 QuantityKg = Annotated[float, msgspec.Meta(ge=0, le=MAX_KG)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-# A key of a bus payload, true if the edge took `batch_id` from what it knows of the barn: not the
-# device's own word.
+# A key of a bus payload, true if we took `batch_id` from what is registered of the barn: neither a
+# device nor a person named it (D-460).
 BATCH_DERIVED = "batch_derived"
 Unit = Annotated[str, msgspec.Meta(max_length=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]

@@ -4,13 +4,13 @@ The device's payloads are those of the MQTT topics; the bus carries them with wh
 (C-29, C-96, C-109). A weight or an image says the same on both.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
 
-from farmiq.messages.ids import Id
-from farmiq.messages.kinds import Count, Sha256, Text, WeightKg
+from farmiq.messages.ids import Id, Instant
+from farmiq.messages.kinds import Count, Sha256, Text, WeightKg, require_utc
 from farmiq.messages.media import ImageType
 
 SESSION_CREATED = "weighvision.session.created"
@@ -18,6 +18,7 @@ WEIGHT_RECORDED = "weighvision.weight.recorded"
 IMAGE_CAPTURED = "weighvision.image.captured"
 SESSION_FINALIZED = "weighvision.session.finalized"
 SESSION_CANCELLED = "weighvision.session.cancelled"
+SESSION_INCOMPLETE = "weighvision.session.incomplete"
 
 # A key of the bus payload, true if the edge took the event's weight from the weighings it had: not
 # the device's own word, and older than weighings that came later (C-29, C-109).
@@ -74,3 +75,19 @@ class SessionFinalized(msgspec.Struct, frozen=True, kw_only=True):
 class SessionCancelled(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["cancelled"]
     reason: Text | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SessionIncomplete(msgspec.Struct, frozen=True, kw_only=True):
+    """The edge waits for parts of a session for too long (C-110); once each time it becomes so.
+
+    It is no fact of the session: what a session is follows from the device's events alone. Whether
+    the parts came later, those events say. `since` is when the edge first heard of the session.
+    """
+
+    session_id: UUID
+    missing: Annotated[list[Text], msgspec.Meta(min_length=1, max_length=8)]
+    since: Instant
+    station_id: Id
+
+    def __post_init__(self) -> None:
+        require_utc(self.since)

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from farmiq.cloud.identity import accounts
 from farmiq.plumbing import ids
+from tests.support import databases
 
 EMAIL, PASSWORD = "anna@example.com", "correct horse battery"
 
@@ -36,7 +37,7 @@ def add_company(
     name: str = "Green Valley Poultry",
     email: str = EMAIL,
 ) -> None:
-    with psycopg.connect(admin_url) as connection:
+    with databases.connected(admin_url) as connection:
         company_id = accounts.add_company(connection, tenant_id, name=name, timezone="Asia/Bangkok")
         accounts.add_user(connection, email, company_id=company_id, password=PASSWORD)
 
@@ -96,7 +97,7 @@ def insert(
     *,
     arrived_late_s: float = 0,
 ) -> None:
-    with psycopg.connect(url) as connection:
+    with databases.connected(url) as connection:
         for at, value in points:
             arrived_at = at + timedelta(seconds=arrived_late_s + 0.2)
             _insert_one(connection, sensor, at, value, arrived_at)
@@ -160,7 +161,7 @@ def revoke(url: str, sensor: Sensor) -> None:
 def aggregate(url: str, sensor: Sensor, *, ended_ago_s: float = 40) -> None:
     """The edge sends this sensor by the minute; its newest bucket is over since then."""
     end = datetime.now(UTC) - timedelta(seconds=ended_ago_s)
-    with psycopg.connect(url) as connection:
+    with databases.connected(url) as connection:
         for back in range(30):
             mean = sensor.mean + sensor.swing * math.sin(back / 5)
             begin = end - timedelta(minutes=1 + back)
@@ -200,7 +201,7 @@ def _tell(
     sensor: Sensor,
     payload: dict[str, object],
 ) -> None:
-    with psycopg.connect(url) as connection:
+    with databases.connected(url) as connection:
         connection.execute(
             sql.SQL(
                 """
@@ -248,7 +249,7 @@ def a_whole_farm(url: str) -> None:
 
 def many(url: str, *, devices: int) -> None:
     """Two sensors on each of so many devices in ten barns, 30 readings each."""
-    with psycopg.connect(url) as connection:
+    with databases.connected(url) as connection:
         connection.execute(
             """
             insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,

@@ -10,13 +10,13 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-import psycopg
 from PIL import Image, ImageDraw
 
 from farmiq.cloud.identity import accounts
 from farmiq.plumbing import ids
 from tests.browser import barns, scales
 from tests.sql.camera.farm import Farm
+from tests.support import databases
 
 TECHNICIAN = "tom@example.com"
 BANGKOK = ZoneInfo("Asia/Bangkok")
@@ -27,8 +27,8 @@ DAY = date(2025, 1, 15)
 def farm(database: Any, tenant_id: str = "tenant-a") -> Iterator[Farm]:
     """Of a company that is there already, with a technician."""
     with (
-        psycopg.connect(database.admin_url, autocommit=True) as owner,
-        psycopg.connect(database.url, autocommit=True) as service,
+        databases.connected(database.admin_url, autocommit=True) as owner,
+        databases.connected(database.url, autocommit=True) as service,
     ):
         ((company,),) = owner.execute(
             "select company_id from companies where tenant_id = %s", (tenant_id,)

@@ -22,6 +22,7 @@ from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import ids
 from farmiq.plumbing.storage import objects
+from tests.support import databases
 
 ZONE = ZoneInfo("Asia/Bangkok")  # the company's, as barns.add_company makes it
 
@@ -111,14 +112,14 @@ def land(
 
     run(work())
     if admin_url:
-        with psycopg.connect(url) as connection:
+        with databases.connected(url) as connection:
             for each in weighings:
                 connection.execute(
                     "update weight_sessions set received_at = %s, heard_at = %s "
                     "where session_id = %s",
                     (each.at + late, each.at + late, each.session_id),
                 )
-        with psycopg.connect(admin_url) as owner:
+        with databases.connected(admin_url) as owner:
             owner.execute("set row_security = off")
             for each in weighings:
                 for event in each.events:
@@ -135,7 +136,7 @@ def photograph(url: str, s3_url: str, *weighings: Weighing) -> None:
             data = drawn(each, number)
             key = f"tests/{media_id}.jpg"
             run(bucket(s3_url).put(key, data, content_type="image/jpeg"))
-            with psycopg.connect(url) as connection:
+            with databases.connected(url) as connection:
                 connection.execute(
                     """
                     insert into media_objects (tenant_id, media_id, session_id, mime_type,

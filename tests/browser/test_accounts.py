@@ -9,12 +9,13 @@ from playwright.sync_api import Page, expect
 from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
 from tests.browser.served import Served
+from tests.support import databases
 
 
 def test_adding_again_changes_name_and_password_and_nothing_else(
     console: Served, page: Page, cloud_db: Any
 ) -> None:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         first = accounts.add_company(connection, "tenant-a", name="New Name")
         again = accounts.add_company(connection, "tenant-a", name="Newer Name")
         assert first == again
@@ -35,7 +36,7 @@ def test_a_new_password_ends_open_sign_ins_and_the_same_again_does_not(
     barns.add_company(cloud_db.admin_url)
     page.goto(console.url)
     expect(page).to_have_url(f"{console.url}/")
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company_id = accounts.add_company(connection, "tenant-a", name="A")
         accounts.add_user(connection, barns.EMAIL, company_id=company_id, password="a new password")
     barns.report(cloud_db.url, barns.TEMPERATURE)
@@ -44,7 +45,7 @@ def test_a_new_password_ends_open_sign_ins_and_the_same_again_does_not(
 
 def test_nobody_changes_company_by_being_added_again(console: Served, cloud_db: Any) -> None:
     del console
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         other = accounts.add_company(connection, "tenant-b", name="Hill Farm")
         with pytest.raises(ValueError, match="belongs to another company"):
             accounts.add_user(connection, barns.EMAIL, company_id=other, password=barns.PASSWORD)
@@ -69,7 +70,7 @@ def test_a_time_zone_must_exist(cloud_db: Any) -> None:
 def test_invalid_person_is_rejected(
     cloud_db: Any, email: str, role: str, password: str, said: str
 ) -> None:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company_id = accounts.add_company(connection, "tenant-c", name="C")
         with pytest.raises(ValueError, match=said):
             accounts.add_user(

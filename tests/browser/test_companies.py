@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -14,6 +13,7 @@ from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
 from tests.browser.conftest import SCREENSHOTS
 from tests.browser.served import Served
+from tests.support import databases
 
 BO, SUE = "bo@example.com", "sue@example.com"
 OURS = barns.TEMPERATURE
@@ -26,7 +26,7 @@ def farms(console: Served, cloud_db: Any) -> dict[str, str]:
     """Green Valley with anna, Hill Farm with bo, one sensor each; sue is a super admin."""
     del console
     barns.add_company(cloud_db.admin_url, "tenant-b", name="Hill Farm", email=BO)
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         rows = connection.execute("select tenant_id, company_id::text from companies").fetchall()
         ids: dict[str, str] = dict(rows)
         accounts.add_user(

@@ -3,11 +3,11 @@
 import hashlib
 from typing import Any
 
-import psycopg
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser import barns, person
 from tests.browser.served import Served
+from tests.support import databases
 
 
 def test_sign_in_shows_the_latest_readings(console: Served, page: Page) -> None:
@@ -78,7 +78,7 @@ def test_the_cookie_is_kept_from_scripts_and_only_its_hash_is_stored(
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Lax"
     assert page.evaluate("document.cookie") == ""
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         stored = connection.execute("select token_hash from sign_ins").fetchall()
     assert stored == [(hashlib.sha256(cookie["value"].encode()).digest(),)]
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -13,6 +12,7 @@ from farmiq.messages import weighvision as words
 from tests.browser import barns, person, scales
 from tests.browser.scales import Weighing
 from tests.browser.served import Served
+from tests.support import databases
 
 BO = "bo@example.com"
 
@@ -132,7 +132,7 @@ def test_another_company_sees_nothing(
     person.sign_in(page, console)
     person.sign_in(other_page, console, email=BO)
     expect(other_page.locator(".company")).to_have_text("Hill Farm")
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         ((company,),) = owner.execute(
             "select company_id::text from companies where tenant_id = 'tenant-a'"
         ).fetchall()

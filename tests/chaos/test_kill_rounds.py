@@ -38,7 +38,9 @@ ELSEWHERE = {
     "quarantine.in_redrive": "tests/integration/edge/test_redrive.py",
     "context.before_commit": "tests/integration/cloud/test_edge_context.py",
     "context.after_commit": "tests/integration/cloud/test_edge_context.py",
-    "barn.before_commit": "tests/integration/edge/barn/test_kill.py",
+    "edge_posting.before_commit": "tests/integration/edge/barn/test_kill.py",
+    "alert.before_event": "tests/integration/edge/test_alert_events.py",
+    "alert.after_event": "tests/integration/edge/test_alert_events.py",
     "posting.before_commit": "tests/integration/cloud/postings/test_kill.py",
     "posting.after_publish": "tests/integration/cloud/postings/test_kill.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
@@ -46,6 +48,7 @@ ELSEWHERE = {
     "sync.before_reap_commit": "tests/integration/edge/sync/test_crash.py",
     "consume.after_set_aside": "tests/integration/cloud/test_sinks.py",
     "dlq.after_publish": "tests/integration/cloud/test_deadletter.py",
+    "dlq.after_renewal": "tests/integration/cloud/test_deadletter_job.py",
     "observations.after_claim": "tests/integration/cloud/test_observations.py",
     "observations.after_put": "tests/integration/cloud/test_observations.py",
     "bridge.after_send": "tests/integration/cloud/test_camera_bridge.py",
@@ -63,6 +66,16 @@ ELSEWHERE = {
         point: "tests/integration/cloud/analytics/test_service.py"
         for point in crash.POINTS
         if point.startswith("analytics.")
+    },
+    **{
+        point: "tests/integration/cloud/notification/test_kill.py"
+        for point in crash.POINTS
+        if point.startswith("notification.")
+    },
+    **{
+        point: "tests/integration/cloud/alerts/test_service.py"
+        for point in crash.POINTS
+        if point.startswith("alerts.")
     },
     **{
         point: "tests/integration/cloud/telemetry/test_publishing.py"

@@ -15,12 +15,13 @@ from farmiq.plumbing import db, ids, retention
 from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import clock, lease
 from tests.conftest import Database
+from tests.support import databases
 
 DAYS = "3 days"
 
 
 def move(database: Database, ahead: str) -> None:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "insert into test_clock (ahead) values (%s) "
             "on conflict on constraint test_clock_pkey do update set ahead = excluded.ahead",
@@ -29,7 +30,7 @@ def move(database: Database, ahead: str) -> None:
 
 
 def count(database: Database, table: str) -> int:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         row = owner.execute(
             sql.SQL("select count(*) from {}").format(sql.Identifier(table))
         ).fetchone()
@@ -42,7 +43,7 @@ async def test_ids_are_not_forgotten_while_the_clock_is_ahead(
 ) -> None:
     database: Database = request.getfixturevalue(f"{site}_db")
     table = "ingress_dedupe" if site == "edge" else "ingestion_dedupe"
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         _remember_one(owner, site)
     async with db.pool(database.url, name="test") as pool:
 
@@ -109,7 +110,7 @@ async def test_a_lease_taken_while_the_clock_was_ahead_blocks_nobody(edge_db: Da
 async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
     edge_db: Database,
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute(
             "insert into device_pauses (tenant_id, device_id, until_at, in_a_row) "
             "values ('t-1', 'd-1', fn_now() + interval '3 days', 1), "
@@ -117,7 +118,7 @@ async def test_a_pause_set_while_the_clock_was_ahead_is_over_when_it_is_back(
         )
     async with db.pool(edge_db.url, name="test") as pool:
         await device_broker.close_flood_alerts(pool)
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         rows = owner.execute(
             "select device_id from device_pauses where until_at > fn_now()"
         ).fetchall()
@@ -128,7 +129,7 @@ async def test_steps_and_pauses_of_cameras_put_off_by_a_clock_ahead_are_due_now(
     cloud_db: Database,
 ) -> None:
     rows = {"soon": "30 s", "ahead": "3 days"}
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         company = accounts.add_company(owner, "t-1", name="One")
         for number, (name, wait) in enumerate(rows.items()):
             camera = ids.new()
@@ -152,7 +153,7 @@ async def test_steps_and_pauses_of_cameras_put_off_by_a_clock_ahead_are_due_now(
     async with db.pool(cloud_db.url, name="test") as pool:
         assert await camera_jobs.reset_far_future(pool, max_ahead_s=600) == {"count": 2}
         assert await camera_jobs.reset_far_future(pool, max_ahead_s=600) == {"count": 0}
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         waiting = owner.execute(
             "select image_name from camera_transfers where due_at > fn_now() union all "
             "select device_name from camera_logins join devices using (device_id) "

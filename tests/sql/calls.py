@@ -40,6 +40,10 @@ CALLS = {
         "select fn_safe_to_sell_from(get_active_tenant_id(), 'x')",
         "select b.tenant_id, fn_safe_to_sell_from(b.tenant_id, b.batch_id) from batches b",
     ),
+    "fn_edge_alerts_missing(text,text)": (
+        "select fn_edge_alerts_missing(tenant_id, edge_cluster_id) from edge_heartbeats",
+        "select fn_edge_alerts_missing(%(foreign_id)s::text, 'e')",
+    ),
     "fn_feed_stock(text,text)": (
         "select get_active_tenant_id(), s from fn_feed_stock(get_active_tenant_id(), 'barn') s",
         "select c.tenant_id, s from companies c, fn_feed_stock(c.tenant_id, 'lot') s",
@@ -97,6 +101,14 @@ CALLS = {
     "fn_batch_at(text,text,text,date)": (
         "select fn_batch_at(tenant_id, farm_id, barn_id, placed_on) from batches",
         "select fn_batch_at(%(foreign_id)s::text, 'f', 'b', current_date)",
+    ),
+    "fn_batch_of(text,text,text,text,boolean,timestamp with time zone)": (
+        "select fn_batch_of(tenant_id, farm_id, barn_id, batch_id, true, now()) from batches",
+        "select fn_batch_of(%(foreign_id)s::text, 'f', 'b', 'x', true, now())",
+    ),
+    "fn_batch_records(text,text,date,date)": (
+        "select r from batches, fn_batch_records(tenant_id, batch_id, placed_on, '2027-05-01') r",
+        "select r from fn_batch_records(%(foreign_id)s::text, 'x', '2026-05-01', '2027-05-01') r",
     ),
     "fn_batch_weighings(text,text,date,date)": (
         "select w from batches, fn_batch_weighings(tenant_id, batch_id, placed_on, '2027-05-01') w",

@@ -92,7 +92,11 @@ def test_a_login_without_a_role_of_ours_is_refused_everywhere(cloud_db: Database
 
 
 def test_people_cannot_read_passwords_or_sign_ins(cloud_db: Database, two: Two) -> None:
-    for query in ("select password_hash from users", "select * from sign_ins"):
+    for query in (
+        "select password_hash from users",
+        "select * from sign_ins",
+        "select secrets from alert_channels",
+    ):
         with looking(cloud_db.url, two.tokens["sue"]) as connection:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(query.encode())

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from tests import conftest
+from tests.conftest import Database
 from tests.support import databases
 from tests.support.databases import Connection
 
@@ -71,3 +72,22 @@ def test_one_whose_catalogue_was_changed_is_not_lent_again(
         connection.execute(change.encode())
     with lent(engines) as connection:
         assert identity(connection)[0] != oid
+
+
+def test_connection_that_is_used_again_is_as_new(edge_db: Database) -> None:
+    with databases.connected(edge_db.admin_url) as connection:
+        connection.execute("set lock_timeout = '7s'; create temp table left_behind ()")
+        pid = connection.info.backend_pid
+    with databases.connected(edge_db.admin_url) as connection:
+        assert connection.info.backend_pid == pid
+        assert connection.execute("show lock_timeout").fetchone() == ("0",)
+        connection.execute("create temp table left_behind ()")
+
+
+def test_connection_that_was_ended_is_not_used_again(edge_db: Database) -> None:
+    with databases.connected(edge_db.admin_url) as connection:
+        pid = connection.info.backend_pid
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("select pg_terminate_backend(%s, 60000)", (pid,))
+    with databases.connected(edge_db.admin_url) as connection:
+        assert connection.info.backend_pid != pid

@@ -207,6 +207,35 @@ SEED = {
     "alert_steps": """
         insert into alert_steps (tenant_id, episode_id, step)
         values (%(tenant)s, '018f0000-0000-7000-8000-000000000001', 'opened')""",
+    "alert_states": """
+        insert into alert_states (tenant_id, signal, subject)
+        values (%(tenant)s, 'telemetry.temperature', 'f/b/d')""",
+    "alert_rechecks": """
+        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
+        values (%(tenant)s, 'telemetry.temperature', 'f/b/d', %(id)s, now())""",
+    "alert_windows": """
+        insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by)
+        values (%(tenant)s, %(id)s, now(), now() + interval '1 hour', 'x', 'x')""",
+    "alert_actions": """
+        insert into alert_actions (action_id, at, tenant_id, actor, action, key)
+        values (%(id)s, now(), %(tenant)s, 'x', 'rule.set', 'hot')""",
+    "alert_channels": """
+        insert into alert_channels (tenant_id, channel_id, kind, settings, secrets, secret_names,
+          host, changed_at, changed_by)
+        values (%(tenant)s, 'hook', 'webhook', '{}', 'sealed', '{url}', 'example.com', now(), 'a')
+        """,
+    "alert_contacts": """
+        insert into alert_contacts (tenant_id, contact_id, name, level, severities, addresses,
+          quiet_passed_by, changed_at, changed_by)
+        values (%(tenant)s, 'ann', 'Ann', 1, '{critical}', '{"hook": ""}', '{}', now(), 'a')""",
+    "alert_messages": """
+        insert into alert_messages (tenant_id, message_id, step, channel_id, address, severity,
+          subject, body, content, created_at, send_after, next_attempt_at)
+        values (%(tenant)s, %(id)s, 'test', 'hook', '', 'info', 's', 'b', '{}', now(), now(),
+          now())""",
+    "alert_settings": """
+        insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by)
+        values (%(tenant)s, 5, now(), 'a')""",
     # The batches above have marked their days.
     "analytics_dirty_days": "",
     "analytics_pending": """

@@ -182,13 +182,15 @@ def running(
     def ready() -> bool:
         assert process.poll() is None, Path(log.name).read_text()
         try:
-            known = [httpx2.get(url + path, timeout=30).status_code for path in document["paths"]]
-            return 404 not in known and httpx2.get(f"{url}/readyz", timeout=30).status_code == 200
+            return client.get("/readyz").status_code == 200 and all(
+                client.get(path).status_code != 404 for path in document["paths"]
+            )
         except httpx2.HTTPError:
             return False
 
     try:
-        asyncio.run(until(ready, within_s=150))
+        with httpx2.Client(base_url=url, timeout=30) as client:
+            asyncio.run(until(ready, within_s=150))
         yield
     finally:
         process.terminate()

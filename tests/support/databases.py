@@ -47,9 +47,17 @@ _TOUCHED = """
 _SEQUENCES = """
     select format('%I.%I', schemaname, sequencename), start_value, last_value from pg_sequences
 """
-_OTHERS = "from pg_stat_activity where datname = %s and pid <> pg_backend_pid()"
+# As `discard all`, but for statements that were prepared: psycopg would still use them.
+_AS_NEW = (
+    "close all; set session authorization default; reset all; unlisten *; "
+    "select pg_advisory_unlock_all(); discard temp; discard sequences"
+)
+_OTHERS = "from pg_stat_activity where datname = %s and pid <> all(%s)"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+# Of databases that are lent now: connections to be used again, by address.
+_open: dict[str, dict[str, list[Connection]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +79,51 @@ def lend(server: str, template: str) -> Iterator[str]:
     """The name of a database that is as its template, never the name an earlier test knew."""
     idle, owner = _idle[server, template], _owner(server)
     lent = _renamed(owner, idle.pop()) if idle else _made(owner, server, template)
+    _open[lent.name] = {}
     try:
         yield lent.name
     finally:
-        _hang_up(owner, lent.name)
-        clean = _cleaned(server, lent)
+        clean = _cleaned(owner, server, lent)
         if clean is None:
             drop(owner, lent.name)
         else:
             idle.append(clean)
+
+
+@contextlib.contextmanager
+def connected(url: str, *, autocommit: bool = False) -> Iterator[Connection]:
+    """As psycopg.connect, but on a connection to a lent database that the same test had before.
+
+    To connect costs client and server ten times what most questions of tests do.
+    """
+    idle = _open.get(urlsplit(url).path[1:])
+    if idle is None:
+        with psycopg.connect(url, autocommit=autocommit) as connection:
+            yield connection
+        return
+    connection = _taken(idle.setdefault(url, [])) or psycopg.connect(url)
+    try:
+        connection.autocommit = autocommit
+        yield connection
+        connection.commit()
+    except BaseException:
+        connection.close()
+        raise
+    idle[url].append(connection)
+
+
+def _taken(idle: list[Connection]) -> Connection | None:
+    """One that still answers, with nothing left of what was set on it."""
+    while idle:
+        connection = idle.pop()
+        try:
+            connection.autocommit = True
+            connection.execute(_AS_NEW.encode())
+        except psycopg.OperationalError:
+            connection.close()
+        else:
+            return connection
+    return None
 
 
 @functools.cache
@@ -123,21 +167,30 @@ def _renamed(owner: Connection, clean: _Clean) -> _Clean:
     return _Clean(name, clean.catalogue, clean.sequences, clean.seeds, clean.rows)
 
 
-def _hang_up(owner: Connection, name: str) -> None:
-    """Return when nobody is connected to it any more, also who was still connecting."""
+def _hang_up(owner: Connection, name: str, *, but: Connection | None = None) -> None:
+    """Return when nobody else is connected to it any more, also who was still connecting."""
     ends_at = time.monotonic() + PATIENCE_S
-    while owner.execute(f"select pg_terminate_backend(pid) {_OTHERS}".encode(), (name,)).fetchall():
+    ours = [each.info.backend_pid for each in (owner, but) if each is not None]
+    others = f"select pg_terminate_backend(pid) {_OTHERS}".encode()
+    while owner.execute(others, (name, ours)).fetchall():
         assert time.monotonic() < ends_at, f"somebody stays connected to {name}"
         time.sleep(0.002)
 
 
-def _cleaned(server: str, lent: _Clean) -> _Clean | None:
+def _cleaned(owner: Connection, server: str, lent: _Clean) -> _Clean | None:
     """None if only a new copy is as the template again."""
+    url = named(server, lent.name)
+    used = _open.pop(lent.name)
+    connection = _taken(used.get(url, []))
+    for other in (other for idle in used.values() for other in idle):
+        other.close()
     try:
-        connection = psycopg.connect(named(server, lent.name), autocommit=True)
+        _hang_up(owner, lent.name, but=connection)
+        connection = connection or psycopg.connect(url)
     except psycopg.OperationalError:  # a test closed its door
         return None
     with connection:
+        connection.autocommit = True
         if _catalogue(connection) != lent.catalogue:
             return None
         # Neither triggers nor foreign keys: rows go away here as they never do in the product.

@@ -39,6 +39,8 @@ FOLLOWED = (
     "docs/operate/enrolment.md",
     "docs/integrate/camera-api.md",
     "docs/operate/bus.md",
+    "docs/operate/notifications.md",
+    "docs/operate/alerts.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

@@ -222,8 +222,21 @@ class _Batch:
             return None
         on = local_date(event["occurred_at"], self.zone)
         named = event["payload"].get("batch_id")
+        if event["payload"].get("batch_derived") is True and not self._holds(named, event):
+            named = None
         is_ours = named == self.batch["batch_id"] if named else self._is_in_its_barn(event)
         return self.days.setdefault(on, Facts()) if is_ours and self._is_there(on) else None
+
+    def _holds(self, named: str, event: Row) -> bool:
+        """Whether a batch that was derived, not named, is there on the day of the event."""
+        return any(
+            batch["placed_on"] <= on and (batch["closed_on"] is None or on <= batch["closed_on"])
+            for batch in self.master.batches
+            if (batch["tenant_id"], batch["batch_id"]) == (event["tenant_id"], named)
+            for farm in self.master.farms
+            if (farm["tenant_id"], farm["farm_id"]) == (batch["tenant_id"], batch["farm_id"])
+            for on in [local_date(event["occurred_at"], farm["timezone"])]
+        )
 
     def _is_in_its_barn(self, event: Row) -> bool:
         return all(event[name] == self.batch[name] for name in ("farm_id", "barn_id"))

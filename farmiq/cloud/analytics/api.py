@@ -14,7 +14,7 @@ from farmiq import api
 from farmiq.api import At, Id, route
 from farmiq.cloud.analytics import queries
 from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import AVisit, Company, People, with_retries
+from farmiq.cloud.identity.people import NO_COMPANY, AVisit, Company, People, with_retries
 from farmiq.messages.kpi import KpiType
 from farmiq.plumbing.http import HttpError
 
@@ -180,7 +180,7 @@ class Api(api.Routes):
         KPIS,
         DailyFigures,
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, 404: "NOT_FOUND: there is no such company, or not for you."},
+        responses={200: api.CSV, **NO_COMPANY},
     )
     async def kpis(self, request: Request, query: Annotated[KpiFilter, Query()]) -> Any:
         """Daily figures of batches, newest date first."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from farmiq.cloud.analytics import store
-from farmiq.cloud.analytics.store import Pending, Place
+from farmiq.cloud.analytics import marks
+from farmiq.cloud.analytics.marks import Pending, Place
 from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
@@ -12,19 +12,19 @@ from farmiq.plumbing import db
 
 async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Mark the days of what is stored; what is not waits in analytics_pending until it is."""
-    await store.mark_places(tx, {*_early(events)}, early=True)
+    await marks.mark_places(tx, {*_early(events)}, early=True)
     awaited = {(event.tenant_id, event.event_id): event for event in _awaited(events)}
     if awaited:
-        stored = await store.stored_events(tx, awaited.values())
+        stored = await marks.stored_events(tx, awaited.values())
         await mark_stored(tx, [awaited[key] for key in awaited if key in stored])
-        await store.add_pending(tx, [awaited[key] for key in awaited if key not in stored])
+        await marks.add_pending(tx, [awaited[key] for key in awaited if key not in stored])
     return len(events)
 
 
 async def mark_stored(tx: db.Connection, events: Sequence[Pending]) -> None:
     """Mark the days of events that their own services have stored."""
     if events:
-        await store.mark_places(tx, await store.places_of(tx, events))
+        await marks.mark_places(tx, await marks.places_of(tx, events))
 
 
 def _early(events: Sequence[BusEvent]) -> Iterator[Place]:

@@ -10,9 +10,10 @@ import psycopg
 
 from farmiq import crash
 from farmiq.cloud import publishing
-from farmiq.cloud.analytics import handlers, rules, store
+from farmiq.cloud.analytics import facts, handlers, marks, rules, store
+from farmiq.cloud.analytics.marks import Mark
 from farmiq.cloud.analytics.rules import Batch, Day, History
-from farmiq.cloud.analytics.store import Change, Mark
+from farmiq.cloud.analytics.store import Change
 from farmiq.messages import ids, kpi
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, log
@@ -42,19 +43,19 @@ class Recomputation:
     async def mark_pending(self) -> dict[str, object]:
         """Mark the days of events that waited for their own service to store them."""
         async with db.transaction(self.pool) as tx:
-            waiting = await store.due_pending(tx, limit=MAX_PENDING)
-            stored = await store.stored_events(tx, waiting) if waiting else set()
+            waiting = await marks.due_pending(tx, limit=MAX_PENDING)
+            stored = await marks.stored_events(tx, waiting) if waiting else set()
             here = [event for event in waiting if (event.tenant_id, event.event_id) in stored]
             await handlers.mark_stored(tx, here)
-            await store.remove_pending(tx, stored)
+            await marks.remove_pending(tx, stored)
             crash.here("analytics.before_pending_commit")
         return {"marked": len(here)}
 
     async def recompute(self) -> dict[str, object]:
         """Compute every batch that is due, one transaction each; returns what was done."""
         async with db.transaction(self.pool) as tx:
-            due = await store.due_batches(tx, limit=MAX_MARKS)
-            BEHIND.set(await store.behind_s(tx))
+            due = await marks.due_batches(tx, limit=MAX_MARKS)
+            BEHIND.set(await marks.behind_s(tx))
         counts = {"days": 0, "changed": 0}
         for tenant_id, batch_id in due:
             try:
@@ -70,7 +71,7 @@ class Recomputation:
                     error=db.first_line(error), exc_info=True,
                 )  # fmt: skip
                 async with db.transaction(self.pool) as tx:
-                    await store.put_off(tx, tenant_id, batch_id, delay_s=PUT_OFF_S)
+                    await marks.put_off(tx, tenant_id, batch_id, delay_s=PUT_OFF_S)
                 continue
             counts["days"] += days
             counts["changed"] += changed
@@ -79,12 +80,12 @@ class Recomputation:
     async def _recompute_one(self, tenant_id: str, batch_id: str) -> tuple[int, int]:
         """Returns how many days were computed and how many figures changed."""
         async with db.transaction(self.pool) as tx:
-            if not await store.lock_batch(tx, tenant_id, batch_id):
+            if not await marks.lock_batch(tx, tenant_id, batch_id):
                 return 0, 0
-            marks = await store.take_marks(tx, tenant_id, batch_id)
-            if not marks:
+            taken = await marks.take_marks(tx, tenant_id, batch_id)
+            if not taken:
                 return 0, 0
-            days, changes = await recompute_batch(tx, tenant_id, batch_id, marks)
+            days, changes = await recompute_batch(tx, tenant_id, batch_id, taken)
             if changes:
                 at = await store.save_figures(tx, changes)
                 crash.here("analytics.before_publish")
@@ -98,7 +99,7 @@ class Recomputation:
 
 
 async def recompute_batch(
-    tx: db.Connection, tenant_id: str, batch_id: str, marks: Sequence[Mark]
+    tx: db.Connection, tenant_id: str, batch_id: str, taken: Sequence[Mark]
 ) -> tuple[int, list[Change]]:
     """Compute the marked facts and the figures they touch; what is too much is marked again."""
     batch = await store.find_batch(tx, tenant_id, batch_id)
@@ -108,22 +109,22 @@ async def recompute_batch(
         shown = sorted(await store.figure_dates(tx, tenant_id, batch_id))
         return 0, _changes((), await store.figures(tx, tenant_id, batch_id, shown))
     standard = await store.standard(tx, batch)
-    dates = sorted(await _fact_dates(tx, batch, before, marks))
+    dates = sorted(await _fact_dates(tx, batch, before, taken))
     looked_at, later = dates[:MAX_DAYS], dates[MAX_DAYS:]
-    after, changed = _merged(before, await store.facts(tx, batch, looked_at), looked_at)
+    after, changed = _merged(before, await facts.read(tx, batch, looked_at), looked_at)
     if changed:
         new = {day.kpi_date: day for day in after}
         gone = [on for on in changed if on not in new]
         differing = [new[on] for on in changed if on in new]
         await store.save_days(tx, tenant_id, batch_id, differing, gone)
     if later:
-        await store.mark_dates(tx, batch, later)
+        await marks.mark_dates(tx, batch, later)
     history = History(batch, standard, after)
     touched = rules.touched(History(batch, standard, before), history, changed)
-    touched |= await _figure_dates(tx, batch, history, marks)
+    touched |= await _figure_dates(tx, batch, history, taken)
     shown = sorted(touched)
     if len(shown) > MAX_FIGURE_DAYS:
-        await store.mark_figures(tx, batch, first=shown[MAX_FIGURE_DAYS])
+        await marks.mark_figures(tx, batch, first=shown[MAX_FIGURE_DAYS])
         shown = shown[:MAX_FIGURE_DAYS]
     stored = await store.figures(tx, tenant_id, batch_id, shown) if shown else []
     computed = [Change.of(batch, figure) for figure in rules.figures(history, shown)]
@@ -131,24 +132,24 @@ async def recompute_batch(
 
 
 async def _fact_dates(
-    tx: db.Connection, batch: Batch, before: Sequence[Day], marks: Sequence[Mark]
+    tx: db.Connection, batch: Batch, before: Sequence[Day], taken: Sequence[Mark]
 ) -> set[date]:
     """The dates whose facts are marked; a mark without an end means all that may have some."""
     dates: set[date] = set()
-    starts = [mark.first_date for mark in marks if mark.last_date is None and not mark.is_figures]
+    starts = [mark.first_date for mark in taken if mark.last_date is None and not mark.is_figures]
     if starts:
         first = min(starts)
         dates.update(await store.days_to_look_at(tx, batch, first=first))
         dates.update(day.kpi_date for day in before if day.kpi_date >= first)
-    dates.update(mark.first_date for mark in marks if mark.last_date is not None)
+    dates.update(mark.first_date for mark in taken if mark.last_date is not None)
     return dates
 
 
 async def _figure_dates(
-    tx: db.Connection, batch: Batch, history: History, marks: Sequence[Mark]
+    tx: db.Connection, batch: Batch, history: History, taken: Sequence[Mark]
 ) -> set[date]:
     """The dates whose figures are marked, because the batch or its standard changed."""
-    starts = [mark.first_date for mark in marks if mark.last_date is None]
+    starts = [mark.first_date for mark in taken if mark.last_date is None]
     if not starts:
         return set()
     shown = await store.figure_dates(tx, batch.tenant_id, batch.batch_id)

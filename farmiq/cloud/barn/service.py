@@ -6,7 +6,7 @@ farmiq.barn.exchange --queue--> [barn] --barn_events--> people, figures
 A record that somebody posts takes the same way as one of an edge: over the bus, into barn_events.
 """
 
-from farmiq.cloud import bus, posting, sink
+from farmiq.cloud import bus, entries, sink
 from farmiq.cloud.barn.api import Api
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
@@ -18,4 +18,4 @@ EVENTS = Sink("barn", bus.BARN, sink.insert_into("barn_events"))
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
-    await posting.run(settings, server, EVENTS, Api)
+    await entries.run(settings, server, EVENTS, Api)

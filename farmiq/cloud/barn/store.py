@@ -11,7 +11,7 @@ COLUMNS = (
     "recorded_at", "replaces", "replaced_by", "device_id", "clock_suspect",
 )  # fmt: skip
 
-# Without a batch of its own a record is of the batch that was in the barn on that day.
+# Without a batch of its own a record is of the batch that is in the barn on that day.
 _PAGE = """
     select * from (
       select e.event_id, e.farm_id, e.barn_id, e.device_id, e.occurred_at, e.clock_suspect,
@@ -19,8 +19,8 @@ _PAGE = """
         e.payload ->> 'recorded_at' as recorded_at, e.payload ->> 'product' as product,
         e.payload -> 'dose' as dose, e.payload ->> 'dose_unit' as dose_unit,
         e.payload -> 'withdrawal_days' as withdrawal_days, e.payload ->> 'replaces' as replaces,
-        coalesce(e.payload ->> 'batch_id', fn_batch_at(e.tenant_id, e.farm_id, e.barn_id,
-          fn_farm_date(e.tenant_id, e.farm_id, e.occurred_at))) as batch_id,
+        fn_batch_of(e.tenant_id, e.farm_id, e.barn_id, e.payload ->> 'batch_id',
+          coalesce(e.payload -> 'batch_derived' = 'true', false), e.occurred_at) as batch_id,
         (select min(r.record_id) from barn_events r
           where r.tenant_id = e.tenant_id and r.payload ->> 'replaces' = e.record_id
             and r.event_id <> e.event_id) as replaced_by

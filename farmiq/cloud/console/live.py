@@ -9,10 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
-import psycopg
-from psycopg import sql
-
-from farmiq.plumbing import backoff, db, log
+from farmiq.plumbing import listen
 
 # After 25 s without a beat, a page says that its data may be old.
 BEAT_S = 10.0
@@ -68,7 +65,7 @@ class Hub:
             if (subscription.company_id, subscription.about) == (company_id, about):
                 subscription.woken.set()
 
-    def hear(self, *, listening: bool) -> None:
+    def hear(self, listening: bool) -> None:  # noqa: FBT001 - a callback of listen.run
         """Notifications come again, or no longer: every page may be old."""
         self.listening = listening
         self._wake_all()
@@ -115,31 +112,12 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-async def listen(url: str, hub: Hub) -> None:
+async def run(url: str, hub: Hub) -> None:
     """Listen to the database for ever; the hub knows when that fails."""
-    logger = log.get("cloud-console")
-    waiting = backoff.Backoff()
-    while True:
-        try:
-            await _listen_once(url, hub)
-        except (*db.UNAVAILABLE, TimeoutError) as error:
-            logger.warning("live.deaf", error=db.first_line(error))
-        finally:
-            hub.hear(listening=False)
-        await waiting.wait()
 
+    def on_notice(channel: str, company_id: str) -> None:
+        hub.changed(company_id, channel.removesuffix("_changed"))
 
-async def _listen_once(url: str, hub: Hub) -> None:
-    connection = await psycopg.AsyncConnection.connect(
-        url, autocommit=True, application_name="cloud-console-live", connect_timeout=5
+    await listen.run(
+        url, CHANNELS.values(), name="cloud-console", on_notice=on_notice, on_listening=hub.hear
     )
-    async with connection:
-        for channel in CHANNELS.values():
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-        hub.hear(listening=True)
-        while True:
-            async for notice in connection.notifies(timeout=BEAT_S):
-                hub.changed(notice.payload, notice.channel.removesuffix("_changed"))
-            # A dead connection is noticed here.
-            async with asyncio.timeout(BEAT_S):
-                await connection.execute("select 1")

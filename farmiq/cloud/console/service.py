@@ -41,7 +41,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(live.listen(url, hub))
+                group.create_task(live.run(url, hub))
                 group.create_task(_end_streams(server, hub))
         finally:
             hub.close()

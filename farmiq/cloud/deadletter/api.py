@@ -152,7 +152,7 @@ class Api(api.Routes):
     @route("GET", ROOT, DeadLetterGroups)
     async def groups(self, caller: AnAdmin, query: Annotated[DeadLetterFilter, Query()]) -> Any:
         """Dead letters by queue and reason."""
-        async with self._connection() as opened:
+        async with self._all_letters() as opened:
             groups = await handlers.groups(opened, _filter(caller, query))
         return {"groups": [group.described() for group in groups]}
 
@@ -163,7 +163,7 @@ class Api(api.Routes):
         Without their bodies.
         """
         letters: list[BusDeadLetter] = []
-        async with self._connection() as opened:
+        async with self._all_letters() as opened:
             async for letter, _ in handlers.browse(opened, _filter(caller, query)):
                 letters.append(letter)
                 if len(letters) >= MAX_SHOWN:
@@ -222,6 +222,15 @@ class Api(api.Routes):
                 yield _line({"summary": counts, "error": db.first_line(error)})
                 return
         yield _line({"summary": counts})
+
+    @asynccontextmanager
+    async def _all_letters(self) -> AsyncIterator[AbstractConnection]:
+        """A connection while nobody else holds letters: those would be missing from a list."""
+        async with (
+            store.exclusive(self.pool, wait_s=handlers.MAX_WAIT_S),
+            self._connection() as opened,
+        ):
+            yield opened
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AbstractConnection]:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import aiormq
 import psycopg
@@ -22,15 +23,22 @@ from farmiq.plumbing import db
 from farmiq.plumbing.bus import consume
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.consume import Inbox
-from farmiq.plumbing.bus.delivery import Delivery
+from farmiq.plumbing.bus.delivery import Delivery, Properties
 
 # So many are published together; a crash in between delivers at most these twice.
 BATCH = 50
+# So long a person's order waits for the service's own look at the letters.
+MAX_WAIT_S = 60.0
+
+Letters = Sequence[tuple[BusDeadLetter, Delivery]]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to do with the letters, by whom, how many at most and how fast."""
+    """What to do with the letters, by whom, how many at most and how fast.
+
+    `automatic`: no person asked for it, so the letters carry how often that happened.
+    """
 
     action: str
     chosen: BusFilter
@@ -38,6 +46,7 @@ class Order:
     limit: int
     rate_per_s: float
     dry_run: bool
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +95,38 @@ async def browse(
 async def move(
     opened: AbstractConnection, pool: db.Pool, order: Order
 ) -> AsyncGenerator[Outcome, None]:
-    """Redrive or discard in small batches, at the rate of the order."""
-    outbox = await consume.confirming(opened)
-    left = order.limit
-    for queue in await _existing(opened, order.chosen):
-        async for inbox, window in consume.browse(opened, queue):
-            letters = [(rules.read(queue, delivery), delivery) for delivery in window]
-            letters = [item for item in letters if order.chosen.matches(item[0])][:left]
-            left -= len(letters)
-            # At most what the rate allows in a second: a slow order must not start with a burst.
-            size = max(1, min(BATCH, int(order.rate_per_s)))
-            for start in range(0, len(letters), size):
-                batch = letters[start : start + size]
-                began = time.monotonic()
-                for outcome in await _move_batch(outbox, inbox, pool, order, batch):
+    """Redrive or discard in small batches, at the rate of the order.
+
+    Raises db.UNAVAILABLE also if others hold the letters for too long.
+    """
+    async with store.exclusive(pool, wait_s=MAX_WAIT_S):
+        outbox = await consume.confirming(opened)
+        left = order.limit
+        for queue in await _existing(opened, order.chosen):
+            async for inbox, window in consume.browse(opened, queue):
+                letters = [(rules.read(queue, delivery), delivery) for delivery in window]
+                letters = [item for item in letters if order.chosen.matches(item[0])][:left]
+                left -= len(letters)
+                async for outcome in move_letters(outbox, inbox, pool, order, letters):
                     yield outcome
-                if not order.dry_run:
-                    spent_s = time.monotonic() - began
-                    await asyncio.sleep(max(0.0, len(batch) / order.rate_per_s - spent_s))
-            if left <= 0:
-                return
+                if left <= 0:
+                    return
+
+
+async def move_letters(
+    outbox: aiormq.abc.AbstractChannel, inbox: Inbox, pool: db.Pool, order: Order, letters: Letters
+) -> AsyncGenerator[Outcome, None]:
+    """Do to these letters of one window what the order says, at its rate."""
+    # At most what the rate allows in a second: a slow order must not start with a burst.
+    size = max(1, min(BATCH, int(order.rate_per_s)))
+    for start in range(0, len(letters), size):
+        batch = letters[start : start + size]
+        began = time.monotonic()
+        for outcome in await _move_batch(outbox, inbox, pool, order, batch):
+            yield outcome
+        if not order.dry_run:
+            spent_s = time.monotonic() - began
+            await asyncio.sleep(max(0.0, len(batch) / order.rate_per_s - spent_s))
 
 
 async def _existing(opened: AbstractConnection, chosen: BusFilter) -> list[str]:
@@ -121,15 +142,16 @@ async def _existing(opened: AbstractConnection, chosen: BusFilter) -> list[str]:
     return queues
 
 
-Letters = Sequence[tuple[BusDeadLetter, Delivery]]
-
-
 async def _move_batch(
     outbox: aiormq.abc.AbstractChannel, inbox: Inbox, pool: db.Pool, order: Order, letters: Letters
 ) -> list[Outcome]:
     if order.dry_run:
         return [Outcome(f"would {order.action}", letter) for letter, _ in letters]
-    outcomes = await _send(outbox, letters) if order.action == "redrive" else _discarded(letters)
+    if order.action == "redrive":
+        redriven_at = datetime.now(UTC) if order.automatic else None
+        outcomes = await _send(outbox, letters, redriven_at)
+    else:
+        outcomes = _discarded(letters)
     outcomes = await _audited(pool, order, letters, outcomes)
     crash.here("dlq.after_publish")
     for (_, delivery), outcome in zip(letters, outcomes, strict=True):
@@ -175,9 +197,16 @@ def _entries(order: Order, letters: Letters, outcomes: list[Outcome]) -> list[Au
     ]
 
 
-async def _send(outbox: aiormq.abc.AbstractChannel, letters: Letters) -> list[Outcome]:
+async def _send(
+    outbox: aiormq.abc.AbstractChannel, letters: Letters, redriven_at: datetime | None
+) -> list[Outcome]:
     answers = await asyncio.gather(
-        *(_send_one(outbox, letter, delivery) for letter, delivery in letters),
+        *(
+            _send_one(
+                outbox, letter, delivery, deliveries.afresh(delivery, redriven_at=redriven_at)
+            )
+            for letter, delivery in letters
+        ),
         return_exceptions=True,
     )
     return [_outcome(letter, answer) for (letter, _), answer in zip(letters, answers, strict=True)]
@@ -201,10 +230,12 @@ class NoQueueError(Exception):
 
 
 async def _send_one(
-    outbox: aiormq.abc.AbstractChannel, letter: BusDeadLetter, delivery: Delivery
+    outbox: aiormq.abc.AbstractChannel,
+    letter: BusDeadLetter,
+    delivery: Delivery,
+    properties: Properties,
 ) -> None:
     """To the queue whose consumer rejected it; an event that no queue wanted, to its exchange."""
-    properties = deliveries.afresh(delivery)
     if letter.origin is None and letter.exchange in rules.EXCHANGES:
         await consume.publish(
             outbox, delivery.routing_key, delivery.body, properties, exchange=letter.exchange
@@ -215,3 +246,30 @@ async def _send_one(
         )
     else:
         raise NoQueueError
+
+
+async def renew(
+    outbox: aiormq.abc.AbstractChannel, inbox: Inbox, letter: BusDeadLetter, delivery: Delivery
+) -> None:
+    """Put a copy at the end of its own queue and take the old one away.
+
+    A broker may drop what was looked at and returned too often (RabbitMQ 4: twenty times).
+    """
+    account = {
+        deliveries.QUEUE: letter.origin,
+        deliveries.EXCHANGE: letter.exchange,
+        deliveries.ROUTING_KEY: letter.routing_key,
+        deliveries.REASON: letter.reason,
+    }
+    headers = {
+        **deliveries.without_counts(delivery.headers),
+        **{name: value for name, value in account.items() if value is not None},
+    }
+    properties = deliveries.with_headers(
+        delivery.properties, headers, unreadable=delivery.unreadable
+    )
+    await consume.publish(
+        outbox, letter.queue, delivery.body, properties, exchange=bus.RETRY_EXCHANGE
+    )
+    crash.here("dlq.after_renewal")
+    await inbox.ack(delivery)

@@ -1,8 +1,10 @@
-"""Pure: a dead letter of the bus, what is known about it, and which ones a filter matches."""
+"""Pure: a dead letter of the bus, which ones a filter matches, and which go without a person."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +18,13 @@ QUEUES = (bus.UNROUTED_QUEUE, *dict.fromkeys(work.dead_letters for work in bus.W
 ORIGINS = frozenset(work.queue for work in bus.WORKS)
 EXCHANGES = frozenset(exchange.name for exchange in bus.EXCHANGES)
 UNWANTED = "no queue wants this event"
+GAVE_UP = "the broker gave up on it: "
+# Its consumer ended again and again while it held the letter: restarted without its database, say.
+CONSUMER_ENDED = f"{GAVE_UP}delivery_limit"
+# Without a person a letter is redriven so long after its last redrive, and no more often.
+REDRIVE_AFTER_S = (0.0, 600.0)
+MAX_REASONS = 50
+_SHOWN_REASONS = 3
 
 _MAX_LENGTH = 200
 # Parts that differ between letters of a kind: ids, numbers, quoted texts.
@@ -41,6 +50,8 @@ class BusDeadLetter:
     tenant_id: str | None
     size_bytes: int
     unreadable: str | None
+    redriven: int = 0
+    redriven_at: str | None = None
 
     @property
     def kind(self) -> str:
@@ -69,6 +80,8 @@ def read(queue: str, delivery: Delivery) -> BusDeadLetter:
         size_bytes=len(delivery.body),
         unreadable=_text("; ".join(delivery.unreadable))
         or _text(headers.get(deliveries.UNREADABLE)),
+        redriven=delivery.redriven,
+        redriven_at=_text(headers.get(deliveries.REDRIVEN_AT)),
     )
 
 
@@ -76,7 +89,7 @@ def _reason(headers: Mapping[str, Any], death: Mapping[str, Any]) -> str:
     if reason := _text(headers.get(deliveries.REASON)):
         return reason
     if broker := _text(death.get("reason")):
-        return f"the broker gave up on it: {broker}"
+        return f"{GAVE_UP}{broker}"
     return UNWANTED
 
 
@@ -108,6 +121,52 @@ def _clean(text: str) -> str:
 def _short(value: object) -> str | None:
     text = _text(value)
     return text[:_MAX_LENGTH] if text else None
+
+
+def redrive_at(letter: BusDeadLetter, tenants: Collection[str]) -> datetime | None:
+    """When a letter may go back without a person; None if only a person can say so.
+
+    `tenants` are those that are registered now. The database of the consumers is taken to be back,
+    since whoever asks has just read these from it.
+    """
+    is_over = (
+        letter.tenant_id in tenants
+        if letter.reason == bus.unknown_tenant(letter.tenant_id)
+        else letter.reason == CONSUMER_ENDED
+    )
+    if not is_over or letter.redriven >= len(REDRIVE_AFTER_S):
+        return None
+    try:
+        last_at = datetime.fromisoformat(letter.redriven_at or "").astimezone(UTC)
+        return last_at + timedelta(seconds=REDRIVE_AFTER_S[letter.redriven])
+    except (ValueError, OverflowError):  # never redriven, or the header is not ours
+        return datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Remaining:
+    """Letters of one owner in one queue that wait for a person, counted by kind."""
+
+    count: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, count: int = 1) -> None:
+        self.count += count
+        known = kind in self.kinds or len(self.kinds) < MAX_REASONS
+        self.kinds[kind if known else "other reasons"] += count
+
+    def message(self, queue: str, *, tenant_id: str | None) -> str:
+        """What people are told: how many, why, and the command to use once that is repaired."""
+        service = queue.split(".")[1]
+        shown = self.kinds.most_common(_SHOWN_REASONS)
+        reasons = "; ".join(f"{kind} ({count})" for kind, count in shown)
+        more = "; …" if len(self.kinds) > len(shown) else ""
+        events = "1 event waits" if self.count == 1 else f"{self.count} events wait"
+        whose = f" --tenant {tenant_id}" if tenant_id else ""
+        return (
+            f"{events} in the dead letters of {service}: {reasons}{more}. Repair the cause, "
+            f"then: farmiq dlq redrive --queue {queue}{whose}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,21 @@
 """Dead letters of the bus, for people to list, redrive and discard; how full the queues are.
 
 farmiq.*.dlq.queue, unrouted.queue --> [deadletter] --the queues they came from,
-dead_letter_actions--> consumers
+dead_letter_actions--> consumers; --alert_episodes--> people
 """
 
+import asyncio
 from datetime import timedelta
 
+from farmiq.cloud.deadletter import jobs
 from farmiq.cloud.deadletter.api import Api
+from farmiq.cloud.deadletter.jobs import DeadLetterJob
 from farmiq.cloud.deadletter.watch import Watch
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-deadletter-service"
 
@@ -22,4 +27,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         Api(settings.amqp_url.get_secret_value(), pool, sign_ins, settings.tls).add_to(server.app)
         watch = Watch(settings)
         server.ready("deadletter.bus", watch.problem)
-        await watch.run()
+        job = Job("deadletter.redrive", jobs.EVERY_S, DeadLetterJob(settings, pool).run_once)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch.run())
+            group.create_task(schedule.run_repeatedly(job))

@@ -1,7 +1,8 @@
-"""Dead letters' SQL: the audit log, and who is an admin."""
+"""Dead letters' SQL: the audit log, who is an admin, who may hold the letters."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -57,3 +58,45 @@ async def administered(connection: db.Connection, user_id: UUID, company_id: UUI
         company_id,
     )
     return tenant_id
+
+
+@asynccontextmanager
+async def exclusive(pool: db.Pool, *, wait_s: float) -> AsyncIterator[None]:
+    """Nobody else moves letters meanwhile: whoever holds some hides them from all others.
+
+    Raises LockNotAvailable, one of db.UNAVAILABLE, if somebody else does so for longer than that.
+    """
+    async with db.autocommit(pool) as connection:
+        await connection.execute(
+            "select set_config('lock_timeout', %s, false)", (f"{max(1, round(wait_s * 1000))}ms",)
+        )
+        try:
+            await connection.execute(f"select pg_advisory_lock({_LOCK})".encode())
+        finally:
+            await connection.execute("set lock_timeout to default")
+        try:
+            yield
+        finally:
+            await connection.execute(f"select pg_advisory_unlock({_LOCK})".encode())
+
+
+_LOCK = "hashtextextended('dead letters of the bus', 0)"
+
+
+async def tenants(connection: db.Connection) -> frozenset[str]:
+    """All that are registered."""
+    rows = await db.fetch_all(connection, "select tenant_id from companies")
+    return frozenset(row[0] for row in rows)
+
+
+async def open_episodes(connection: db.Connection, cause: str) -> frozenset[str]:
+    """The tenants that have an open episode of this cause."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select tenant_id from alert_episodes
+        where cause = %s and state in ('active', 'acknowledged')
+        """,
+        cause,
+    )
+    return frozenset(row[0] for row in rows)

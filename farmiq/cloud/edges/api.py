@@ -32,6 +32,8 @@ CONTEXT = f"{ROOT}/context"
 MAX_FARMS_NAMED = 200
 JWKS = "/.well-known/jwks.json"
 MAX_BYTES = 16 * 1024
+# It names up to 200 farms.
+MAX_HEARTBEAT_BYTES = 64 * 1024
 NAME = "cloud-edges-registry"
 
 ROTATIONS = prometheus_client.Counter(
@@ -102,7 +104,11 @@ class EdgeKey(api.Model):
 
 
 class LastHeartbeat(api.Model):
-    """What an edge last said of itself. `clock_offset_s`: how far its clock is ahead of ours."""
+    """What an edge last said of itself. `clock_offset_s`: how far its clock is ahead of ours.
+
+    Totals are null from an edge of an older version. `alerts_missing` is by how many open alerts
+    the edge and the cloud differ: events of alerts that did not arrive; null while events wait.
+    """
 
     received_at: api.At
     sent_at: api.At
@@ -112,6 +118,12 @@ class LastHeartbeat(api.Model):
     oldest_s: float
     dlq: int
     disk_percent: float
+    open_alerts: int | None
+    quarantine: int | None
+    dead_letters: int | None
+    losses: int | None
+    farms: list[str] | None
+    alerts_missing: int | None
 
 
 class EdgeListed(api.Model):
@@ -137,7 +149,7 @@ class Jwks(BaseModel):
 # Edges of any version post here: the content type does not matter, the charset does.
 EnrolmentBody = BodyOf(EdgeEnrolment, max_bytes=MAX_BYTES, content_type=None)
 RotationBody = BodyOf(EdgeRotation, max_bytes=MAX_BYTES, content_type=None)
-HeartbeatBody = BodyOf(EdgeHeartbeat, max_bytes=MAX_BYTES, content_type=None)
+HeartbeatBody = BodyOf(EdgeHeartbeat, max_bytes=MAX_HEARTBEAT_BYTES, content_type=None)
 
 
 @dataclass

@@ -34,7 +34,8 @@ class KnownKeyError(Exception):
 class EdgeHeartbeat(msgspec.Struct, kw_only=True):
     """How one tenant's delivery and the edge's machine are.
 
-    Outside of the outbox: if it does not get through, nobody sends it again.
+    Outside of the outbox: if it does not get through, nobody sends it again. `open_alerts` counts
+    those that this tenant was told of; older edges send no totals.
     """
 
     tenant_id: Id
@@ -44,6 +45,10 @@ class EdgeHeartbeat(msgspec.Struct, kw_only=True):
     oldest_s: Annotated[float, Meta(ge=0, le=1e12)]
     dlq: Count
     disk_percent: Annotated[float, Meta(ge=0, le=100)]
+    open_alerts: Count | None = None
+    quarantine: Count | None = None
+    losses: Count | None = None
+    farms: Annotated[list[Id], Meta(max_length=200)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +296,9 @@ async def list_edges(
               case when h.tenant_id is null then 'never heard'
                 when h.received_at < fn_now() - %(silent)s then 'silent' else 'heard' end as state,
               case when h.tenant_id is not null then
-                to_jsonb(h) - 'tenant_id' - 'edge_cluster_id' end as heartbeat
+                to_jsonb(h) - 'tenant_id' - 'edge_cluster_id' || jsonb_build_object(
+                  'alerts_missing', fn_edge_alerts_missing(h.tenant_id, h.edge_cluster_id))
+              end as heartbeat
             from (
               select tenant_id, edge_cluster_id, jsonb_agg(jsonb_build_object(
                 'key_id', key_id, 'enrolled_at', enrolled_at, 'valid_until', valid_until,
@@ -453,16 +460,19 @@ async def store_heartbeat(
     cursor = await tx.execute(
         """
         insert into edge_heartbeats as h (tenant_id, edge_cluster_id, received_at, sent_at,
-          clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent)
+          clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent, open_alerts, quarantine,
+          dead_letters, losses, farms)
         select tenant_id, %(edge)s, fn_now(), %(sent_at)s,
           extract(epoch from %(sent_at)s - fn_now()), %(versions)s, %(waiting)s, %(oldest_s)s,
-          %(dlq)s, %(disk)s
+          %(dlq)s, %(disk)s, %(open_alerts)s, %(quarantine)s, %(dlq)s, %(losses)s, %(farms)s
         from companies where tenant_id = %(tenant)s
         on conflict on constraint edge_heartbeats_pkey do update set
           received_at = excluded.received_at, sent_at = excluded.sent_at,
           clock_offset_s = excluded.clock_offset_s, versions = excluded.versions,
           waiting = excluded.waiting, oldest_s = excluded.oldest_s, dlq = excluded.dlq,
-          disk_percent = excluded.disk_percent
+          disk_percent = excluded.disk_percent, open_alerts = excluded.open_alerts,
+          quarantine = excluded.quarantine, dead_letters = excluded.dead_letters,
+          losses = excluded.losses, farms = excluded.farms
         """,
         {
             "tenant": heartbeat.tenant_id,
@@ -473,6 +483,10 @@ async def store_heartbeat(
             "oldest_s": heartbeat.oldest_s,
             "dlq": heartbeat.dlq,
             "disk": heartbeat.disk_percent,
+            "open_alerts": heartbeat.open_alerts,
+            "quarantine": heartbeat.quarantine,
+            "losses": heartbeat.losses,
+            "farms": heartbeat.farms,
         },
     )
     if not cursor.rowcount:

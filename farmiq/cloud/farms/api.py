@@ -13,7 +13,7 @@ import msgspec
 from fastapi import Depends, Query, Request, Response
 
 from farmiq import api
-from farmiq.api import BodyOf, Handler, JsonBody
+from farmiq.api import BodyOf, Handler, JsonBody, PathText
 from farmiq.cloud.farms import kinds, models, store
 from farmiq.cloud.farms.kinds import (
     BARNS,
@@ -24,7 +24,6 @@ from farmiq.cloud.farms.kinds import (
     METRICS,
     Kind,
 )
-from farmiq.cloud.farms.models import PathText
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
 from farmiq.plumbing import http
@@ -43,7 +42,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
     403: "FORBIDDEN: the person's role does not reach.",
-    409: "CONFLICT: another batch is in the barn at that time, or others refer to the row.",
+    409: "CONFLICT: another batch is in the barn at that time, others refer to the row, or a "
+    "treatment's withdrawal days would be lost.",
     429: http.ERRORS[429],
 }
 
@@ -183,7 +183,8 @@ class Api(api.Routes):
     ) -> Any:
         """Add or change a batch (operators).
 
-        With `closed_on` it is closed: the last day on which the animals were in the barn.
+        With `closed_on` it is closed: the last day on which the animals were in the barn. 409 if
+        another batch is there then, or if a treatment would be lost that does not name the batch.
         """
         return await self._put(visit, response, BATCHES, body, batch_id)
 
@@ -191,7 +192,7 @@ class Api(api.Routes):
     async def delete_batch(self, visit: AVisit, batch_id: PathText) -> None:
         """Remove a batch (operators).
 
-        Events that name it stay; those that do not have no batch any more.
+        Not one that must not be sold yet. Events stay; without their batch they are of no figure.
         """
         await self._delete(visit, BATCHES, batch_id)
 
@@ -366,12 +367,13 @@ class Api(api.Routes):
             text = body.decode(raw)
             service = await caller.become_service()
             try:
-                lines = kinds.read_lines(kind, text)
+                lines, problems = kinds.parse(kind, text)
                 changed = await store.import_(
                     service,
                     kind,
                     caller.tenant_id,
                     lines,
+                    problems=problems,
                     actor=caller.email,
                     dry_run=query.dry_run,
                 )
@@ -381,7 +383,7 @@ class Api(api.Routes):
                         "field": f"line {problem.line} {problem.field}".strip(),
                         "reason": problem.reason,
                     }
-                    for problem in error.problems[: store.MAX_PROBLEMS + 1]
+                    for problem in error.shown()
                 ]
                 message = "the file is not valid; nothing was changed"
                 raise HttpError(400, message, details=details) from None

@@ -1,6 +1,5 @@
 """The kinds of master data: one struct each, which API, command line and CSV files share."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -69,14 +68,19 @@ class BatchValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     closed_on: date | None = None
 
     def __post_init__(self) -> None:
-        for name in ("placed_on", "target_on", "closed_on"):
-            day = getattr(self, name)
-            if day is None:
-                continue
-            if not FIRST_DAY <= day <= LAST_DAY:
-                raise ValueError(f"`{name}` is not between the years 1990 and 2199")
-            if day < self.placed_on:
-                raise ValueError(f"`{name}` is before `placed_on`")
+        days = {name: getattr(self, name) for name in ("placed_on", "target_on", "closed_on")}
+        reasons = [
+            f"`{name}` is not between the years 1990 and 2199"
+            for name, day in days.items()
+            if day is not None and not FIRST_DAY <= day <= LAST_DAY
+        ]
+        reasons += [
+            f"`{name}` is before `placed_on`"
+            for name, day in days.items()
+            if day is not None and day < self.placed_on
+        ]
+        if reasons:
+            raise ValueError("; ".join(reasons))
 
 
 class Batch(BatchValues, frozen=True, kw_only=True):
@@ -163,44 +167,66 @@ BREED_STANDARDS = Kind(
 # What a row refers to comes before it.
 KINDS = (FARMS, BARNS, BATCHES, FEED_PRODUCTS, METRICS, BREED_STANDARDS)
 
-_FIELD = re.compile(r" - at `\$\.(?P<name>\w+)")
-
 
 def read(kind: Kind, text: str) -> list[Any]:
     """The rows of a CSV file as structs. Raises RosterError, which names every bad line."""
-    return [*read_lines(kind, text).values()]
+    parsed, problems = parse(kind, text)
+    if problems:
+        raise RosterError(problems)
+    return [*parsed.values()]
 
 
-def read_lines(kind: Kind, text: str) -> dict[int, Any]:
-    """The rows of a CSV file by their lines. Raises RosterError, which names every bad line."""
-    rows, problems = roster.rows(text, columns=kind.columns, needed=kind.needed, of=kind.noun)
+def parse(kind: Kind, text: str) -> tuple[dict[int, Any], list[Problem]]:
+    """The rows of a CSV file by their lines, and everything that is wrong with the others."""
+    rows, problems = roster.rows(
+        text, columns=kind.columns, needed=kind.needed, of=kind.noun, stops_at_header=False
+    )
     parsed: dict[int, Any] = {}
     lines: dict[tuple[Any, ...], int] = {}
     for line, cells in rows:
-        row, problem = _parse_one(kind, line, cells)
+        row, reasons = _parse_one(kind, cells)
         key = tuple(getattr(row, name, None) for name in kind.key)
-        if problem is None and key in lines:
-            reason = f"is the {kind.noun} of line {lines[key]} again"
-            problem = Problem(line, ", ".join(kind.key), reason)
-        if problem is not None:
-            problems.append(problem)
-            continue
-        parsed[line], lines[key] = row, line
-    if problems:
-        raise RosterError(problems)
-    return parsed
+        if row is not None and key in lines:
+            reasons.append((", ".join(kind.key), f"is the {kind.noun} of line {lines[key]} again"))
+        problems += [Problem(line, *reason) for reason in reasons]
+        if row is not None and not reasons:
+            parsed[line], lines[key] = row, line
+    return parsed, problems
 
 
-def _parse_one(kind: Kind, line: int, cells: Mapping[str, str]) -> tuple[Any, Problem | None]:
-    given: dict[str, Any] = {name: cell for name, cell in cells.items() if cell != ""}
+def _parse_one(kind: Kind, cells: Mapping[str, str]) -> tuple[Any, list[tuple[str, str]]]:
+    """The row of these cells, or None; and (field, reason) of everything that is wrong."""
+    values: dict[str, Any] = {}
+    reasons = []
+    for field in msgspec.structs.fields(kind.struct):
+        cell = cells.get(field.name, "")
+        if cell:
+            try:
+                values[field.name] = _value(field, cell)
+            except ValueError as error:
+                values[field.name] = None
+                reasons.append((field.name, str(error).partition(" - at `")[0]))
+        elif field.required:
+            values[field.name] = None
+            # A column that is not there is named once, with the header.
+            reasons += [(field.name, "is missing")] if field.name in cells else []
     try:
-        if "conversions" in given:
-            given["conversions"] = msgspec.json.decode(given["conversions"])
-        return msgspec.convert(given, kind.struct, strict=False), None
-    except msgspec.ValidationError as error:
-        text = str(error)
-        field = _FIELD.search(text)
-        reason = text[: field.start()] if field else text
-        return None, Problem(line, field["name"] if field else "", reason)
+        row = kind.struct(**values)
+    except ValueError as error:
+        return None, [*reasons, ("", str(error))]
+    except TypeError:
+        # A rule needs a value that is wrong in itself.
+        return None, reasons
+    return None if None in map(values.get, kind.needed) else row, reasons
+
+
+def _value(field: msgspec.structs.FieldInfo, cell: str) -> Any:
+    """Raises ValueError with the reason."""
+    if field.name != "conversions":
+        return msgspec.convert(cell, field.type, strict=False)
+    try:
+        return msgspec.convert(msgspec.json.decode(cell), field.type)
+    except msgspec.ValidationError:
+        raise
     except msgspec.DecodeError:
-        return None, Problem(line, "conversions", 'is not JSON such as {"F": [0.5556, -17.78]}')
+        raise ValueError('is not JSON such as {"F": [0.5556, -17.78]}') from None

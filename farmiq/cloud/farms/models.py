@@ -4,7 +4,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, Id
@@ -15,8 +15,6 @@ from farmiq.cloud.identity.people import Company
 Status = Literal["planned", "active", "closed"]
 Cursor = Field(description="The next_cursor of the page before.")
 Word = Annotated[api.Text, Field(max_length=64)]
-# What is no id of a row is simply not there; who asks has to be known first.
-PathText = Annotated[str, AfterValidator(lambda text: "" if "\x00" in text else text)]
 
 
 class OneId(msgspec.Struct, frozen=True, array_like=True):

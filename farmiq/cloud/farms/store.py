@@ -1,6 +1,7 @@
 """Master data in PostgreSQL: one statement for each kind, made from its columns. Audited."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, LiteralString
 
 import msgspec
@@ -70,13 +71,17 @@ async def import_(
     tenant_id: str,
     lines: Mapping[int, Any],
     *,
+    problems: Sequence[Problem] = (),
     actor: str = PROGRAM,
     dry_run: bool = False,
 ) -> int:
     """Save the rows of a file, by line; returns how many are new or other than before.
 
-    Raises RosterError with every line that cannot be stored; then nothing was.
+    `problems` are of lines that are no rows. Raises RosterError with these and with every line that
+    cannot be stored; then nothing was.
     """
+    if problems:
+        raise RosterError([*problems, *await _problems(tx, kind, tenant_id, lines)])
     async with tx.transaction(force_rollback=dry_run):
         try:
             async with tx.transaction():
@@ -146,7 +151,15 @@ async def find(
 async def remove(
     tx: db.Connection, kind: Kind, tenant_id: str, key: Mapping[str, Any], *, actor: str = PROGRAM
 ) -> bool:
-    """Remove one row; False if there is none. Raises RejectedError if others refer to it."""
+    """Remove one row; False if there is none. Raises RejectedError if others refer to it.
+
+    Also for a batch that must not be sold yet: nothing would say so any more (D-460).
+    """
+    if kind is BATCHES and (until := await _withdrawal(tx, tenant_id, key["batch_id"])):
+        safe_from, today = until
+        if safe_from > today:
+            reason = f"it is not to be sold before {safe_from}: close the {kind.noun} instead"
+            raise RejectedError(reason)
     query = sql.SQL("delete from {} where tenant_id = %(tenant_id)s and {}").format(
         sql.Identifier(kind.table), _is(kind)
     )
@@ -178,8 +191,37 @@ def _is(kind: Kind) -> sql.Composed:
     )
 
 
-async def _save(tx: db.Connection, kind: Kind, tenant_id: str, row: msgspec.Struct) -> bool | None:
+async def _save(tx: db.Connection, kind: Kind, tenant_id: str, row: Any) -> bool | None:
     """True if the row is new, False if it was another before, None if nothing changed."""
+    before = await _withdrawal(tx, tenant_id, row.batch_id) if kind is BATCHES else None
+    is_new = await _write(tx, kind, tenant_id, row)
+    if before and is_new is False:
+        after = await _withdrawal(tx, tenant_id, row.batch_id)
+        if after is None or after[0] < before[0]:
+            raise RejectedError(
+                f"{_name(kind, row)}: it is not to be sold before {before[0]}, by a treatment that "
+                "does not name it and would be of no batch then; correct that record first, with "
+                "this batch_id"
+            )
+    return is_new
+
+
+async def _withdrawal(tx: db.Connection, tenant_id: str, batch_id: str) -> tuple[date, date] | None:
+    """(from when a batch may be sold, today at its farm); None if it had no treatment."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select fn_safe_to_sell_from(tenant_id, batch_id), fn_farm_date(tenant_id, farm_id, fn_now())
+        from batches where tenant_id = %s and batch_id = %s
+        """,
+        tenant_id,
+        batch_id,
+    )
+    return rows[0] if rows and rows[0][0] is not None else None
+
+
+async def _write(tx: db.Connection, kind: Kind, tenant_id: str, row: msgspec.Struct) -> bool | None:
+    """As _save."""
     try:
         cursor = await tx.execute(_upsert(kind), {"tenant_id": tenant_id, **_values(row)})
     except psycopg.errors.ForeignKeyViolation as error:

@@ -1,7 +1,5 @@
 """Feed for people and programs: lots and intakes, entered with a key and listed, and the stock."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -9,42 +7,30 @@ from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, Handler, Id, JsonBody
-from farmiq.cloud import posting
+from farmiq.api import At, BodyOf, Id, JsonBody
+from farmiq.cloud import entries
 from farmiq.cloud.feed import store
 from farmiq.cloud.identity import people, sign_in
-from farmiq.cloud.identity.people import People, with_retries
 from farmiq.farm import postings
 from farmiq.farm.postings import IntakePosted, LotPosted
 from farmiq.messages.feed import Source
-from farmiq.plumbing import db
 
 LOTS = "/api/v1/feed/lots"
 INTAKES = "/api/v1/feed/intakes"
 STOCK = "/api/v1/feed/stock"
-MAX_BYTES = 16 * 1024
-MAX_ROWS = 1000
 
 
-class LotFilter(api.SpanFilter):
+class LotFilter(entries.EntryFilter):
     """Which lots, newest first."""
 
-    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
-    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
     device: Annotated[Id | None, Field(description="Only this silo's.")] = None
     lot: Annotated[Id | None, Field(description="Only this feed_lot_id.")] = None
-    counted: Annotated[bool, Field(description="Only what nothing else replaces.")] = False
-    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
-    company: people.Company = None
 
 
 class IntakeFilter(LotFilter):
     """Which intakes, newest first."""
 
-    batch: Annotated[
-        Id | None, Field(description="Only this batch's: named, or in the barn on that day.")
-    ] = None
+    batch: entries.OfBatch = None
 
 
 class StockFilter(api.Filter):
@@ -83,7 +69,7 @@ class CloudFeedLots(api.Model):
 
 
 class CloudFeedIntake(api.Model):
-    """`batch_id` is the one that the intake names, or that was in the barn on that day.
+    """`batch_id` is the one that the intake names, or that was in the barn when it was entered.
 
     `replaced_by` is the event that corrects this one; then this one counts for nothing.
     """
@@ -133,48 +119,16 @@ class FeedStocks(api.Model):
 
 
 LotBody = Annotated[
-    JsonBody[LotPosted], Depends(BodyOf(LotPosted, what="a lot", max_bytes=MAX_BYTES))
+    JsonBody[LotPosted], Depends(BodyOf(LotPosted, what="a lot", max_bytes=entries.MAX_BYTES))
 ]
 IntakeBody = Annotated[
-    JsonBody[IntakePosted], Depends(BodyOf(IntakePosted, what="an intake", max_bytes=MAX_BYTES))
+    JsonBody[IntakePosted],
+    Depends(BodyOf(IntakePosted, what="an intake", max_bytes=entries.MAX_BYTES)),
 ]
 
 
-def _posting(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
-    return api.route(
-        "POST",
-        path,
-        model,
-        operation_id=operation_id,
-        status_code=201,
-        dependencies=[sign_in.SIGN_IN],
-        responses=posting.ERRORS,
-    )
-
-
-def _listing(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
-    return api.route(
-        "GET",
-        path,
-        model,
-        operation_id=operation_id,
-        dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, **people.NO_COMPANY},
-    )
-
-
-@dataclass
-class Api(api.Routes):
-    pool: db.Pool
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
-
-    @_posting(LOTS, CloudFeedLot, "postFeedLot")
+class Api(entries.EntryApi):
+    @entries.post_route(LOTS, CloudFeedLot, "postFeedLot")
     async def post_lot(
         self, visit: people.AVisit, body: LotBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
@@ -184,10 +138,10 @@ class Api(api.Routes):
         the same body has the same answer and no second effect. A correction is a new lot that
         names the event of the old one in `replaces`.
         """
-        event = await posting.post(self.people, visit, body, idempotency_key)
+        event = await self.post(visit, body, idempotency_key)
         return postings.shown(event, store.LOT)
 
-    @_posting(INTAKES, CloudFeedIntake, "postFeedIntake")
+    @entries.post_route(INTAKES, CloudFeedIntake, "postFeedIntake")
     async def post_intake(
         self, visit: people.AVisit, body: IntakeBody, idempotency_key: api.IdempotencyKey
     ) -> Any:
@@ -195,28 +149,22 @@ class Api(api.Routes):
 
         As with lots; a lot that it names must have been received.
         """
-        event = await posting.post(self.people, visit, body, idempotency_key)
+        event = await self.post(visit, body, idempotency_key)
         return postings.shown(event, store.INTAKE)
 
-    @_listing(LOTS, CloudFeedLots, "getFeedLots")
+    @entries.list_route(LOTS, CloudFeedLots, "getFeedLots")
     async def get_lots(self, request: Request, query: Annotated[LotFilter, Query()]) -> Any:
         """Lots of feed, newest first."""
         async with self.people.caller(request, query.company) as caller:
             rows = await store.lots(caller.connection, caller.tenant_id, query.page())
-        page, following = api.cut(rows, query.limit, at="occurred_at", key="event_id")
-        if query.format == "csv":
-            return api.csv_response(request, store.LOT, page, following)
-        return {"lots": page, "next_cursor": following}
+        return api.table(request, query, "lots", store.LOT, rows)
 
-    @_listing(INTAKES, CloudFeedIntakes, "getFeedIntakes")
+    @entries.list_route(INTAKES, CloudFeedIntakes, "getFeedIntakes")
     async def get_intakes(self, request: Request, query: Annotated[IntakeFilter, Query()]) -> Any:
         """Feed taken in, newest first."""
         async with self.people.caller(request, query.company) as caller:
             rows = await store.intakes(caller.connection, caller.tenant_id, query.page())
-        page, following = api.cut(rows, query.limit, at="occurred_at", key="event_id")
-        if query.format == "csv":
-            return api.csv_response(request, store.INTAKE, page, following)
-        return {"intakes": page, "next_cursor": following}
+        return api.table(request, query, "intakes", store.INTAKE, rows)
 
     @api.route(
         "GET",

@@ -6,7 +6,7 @@ farmiq.feed.exchange --queue--> [feed] --feed_events--> people, figures
 A lot or an intake that somebody posts takes the same way as one of an edge: over the bus.
 """
 
-from farmiq.cloud import bus, posting, sink
+from farmiq.cloud import bus, entries, sink
 from farmiq.cloud.feed.api import Api
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
@@ -18,4 +18,4 @@ EVENTS = Sink("feed", bus.FEED, sink.insert_into("feed_events"))
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
-    await posting.run(settings, server, EVENTS, Api)
+    await entries.run(settings, server, EVENTS, Api)

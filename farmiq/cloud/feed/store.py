@@ -25,8 +25,8 @@ _PAGE = """
       select e.event_id, e.farm_id, e.barn_id, e.device_id, e.occurred_at, e.clock_suspect,
         e.source, e.quantity_kg, e.feed_lot_id, fn_replaced_event(e.payload) as replaces,
         e.payload ->> 'feed_product_id' as feed_product_id,
-        coalesce(e.payload ->> 'batch_id', fn_batch_at(e.tenant_id, e.farm_id, e.barn_id,
-          fn_farm_date(e.tenant_id, e.farm_id, e.occurred_at))) as batch_id,
+        fn_batch_of(e.tenant_id, e.farm_id, e.barn_id, e.payload ->> 'batch_id',
+          coalesce(e.payload -> 'batch_derived' = 'true', false), e.occurred_at) as batch_id,
         (select r.event_id from feed_events r
           where r.tenant_id = e.tenant_id and fn_replaced_event(r.payload) = e.event_id
             and r.event_id <> e.event_id order by r.event_id limit 1) as replaced_by

@@ -17,6 +17,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import At, Handler, PathId
 from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.media import store
 from farmiq.farm import buckets
 from farmiq.plumbing import db
@@ -79,7 +80,7 @@ class Api(api.Routes):
         "",
         CloudImages,
         response_description="A page.",
-        responses={404: "NOT_FOUND: there is no such company, or not for you."},
+        responses=NO_COMPANY,
     )
     async def ls(
         self, request: Request, response: Response, query: Annotated[CloudImageFilter, Query()]

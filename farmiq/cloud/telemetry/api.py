@@ -15,6 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from farmiq import api
 from farmiq.api import Id, Instant, route
 from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.telemetry import queries
 from farmiq.cloud.telemetry.queries import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
@@ -92,7 +93,7 @@ class Api(api.Routes):
         RANGE,
         CloudTelemetryRange,
         dependencies=[sign_in.SIGN_IN],
-        responses={404: "NOT_FOUND: there is no such company, or not for you."},
+        responses=NO_COMPANY,
     )
     async def range(
         self, request: Request, response: Response, query: Annotated[CloudRangeFilter, Query()]

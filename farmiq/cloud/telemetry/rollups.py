@@ -7,17 +7,14 @@ between the two publishes it again under the same id (C-10).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-import msgspec
 import prometheus_client
 
 from farmiq import crash
 from farmiq.cloud import publishing
 from farmiq.cloud.telemetry.store import ROLLUPS
-from farmiq.farm.buckets import Window
+from farmiq.farm.buckets import Bucket
 from farmiq.farm.rollups import MAX_HOURS, Recomputed
-from farmiq.messages import ids, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
@@ -35,22 +32,9 @@ PUBLISHED = prometheus_client.Counter(
 
 
 @dataclass(frozen=True, slots=True)
-class PendingBucket:
+class PendingBucket(Bucket):
     """A bucket whose event has to be published; `revision` grows with every change of it."""
 
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    metric_type: str
-    window: Window
-    bucket_start_at: datetime
-    bucket_end_at: datetime
-    unit: str
-    avg_value: float
-    min_value: float
-    max_value: float
-    count: int
     revision: int
 
 
@@ -179,38 +163,4 @@ async def pending_backlog(tx: db.Connection, *, settle_s: float) -> int:
 
 def event(bucket: PendingBucket) -> BusEvent:
     """The same state of a bucket always has the same id, another state another one."""
-    payload = telemetry.TelemetryAggregated(
-        metric_type=bucket.metric_type,
-        aggregation_window=bucket.window,
-        avg_value=bucket.avg_value,
-        min_value=bucket.min_value,
-        max_value=bucket.max_value,
-        unit=bucket.unit,
-        count=bucket.count,
-        bucket_start_at=bucket.bucket_start_at,
-        bucket_end_at=bucket.bucket_end_at,
-        made_by="cloud",
-    )
-    event_id = ids.derived(
-        bucket.bucket_start_at,
-        "cloud",
-        telemetry.AGGREGATED,
-        bucket.tenant_id,
-        bucket.device_id,
-        bucket.metric_type,
-        bucket.window,
-        bucket.bucket_start_at.isoformat(),
-        str(bucket.revision),
-    )
-    return BusEvent(
-        event_id=event_id,
-        event_type=telemetry.AGGREGATED,
-        tenant_id=bucket.tenant_id,
-        farm_id=bucket.farm_id,
-        barn_id=bucket.barn_id,
-        device_id=bucket.device_id,
-        session_id=None,
-        occurred_at=bucket.bucket_start_at,
-        trace_id=f"telemetry-agg-{event_id}",
-        payload=msgspec.Raw(msgspec.json.encode(payload)),
-    )
+    return bucket.event(version=bucket.revision, by_cloud=True)

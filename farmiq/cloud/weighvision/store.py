@@ -34,7 +34,7 @@ async def apply_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
         {
             (event.tenant_id, event.session_id): event
             for event in events
-            if isinstance(event.session_id, UUID)
+            if isinstance(event.session_id, UUID) and event.event_type in rules.FACT_TYPES
         }.values(),
         key=lambda event: (event.tenant_id, str(event.session_id)),
     )
@@ -80,6 +80,7 @@ async def _read_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> lis
           from weighvision_events e
             join unnest(%s::text[], %s::uuid[]) as s(tenant_id, session_id)
               on s.tenant_id = e.tenant_id and s.session_id = e.session_id
+          where e.event_type = any(%s)
           window of_session as (partition by e.tenant_id, e.session_id),
             of_type as (partition by e.tenant_id, e.session_id, e.event_type),
             in_order as (of_type order by e.occurred_at, e.event_id)) numbered
@@ -94,6 +95,7 @@ async def _read_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> lis
             words.DERIVED,
             words.WEIGHT_RECORDED,
             *db.columns(sessions, "tenant_id", "session_id"),
+            list(rules.FACT_TYPES),
             words.WEIGHT_RECORDED,
         ),
         binary=True,

@@ -1,30 +1,25 @@
 """Barn records over HTTP at the edge: entered with a key, listed page by page or as CSV."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-import msgspec
 from fastapi import Depends, Query, Request
-from prometheus_client import Counter
 from pydantic import Field
 
-from farmiq import api, crash
+from farmiq import api
 from farmiq.api import At, BodyOf, Id, JsonBody, route
-from farmiq.edge import access, audit, outbox, registry
+from farmiq.edge import access, posting
 from farmiq.edge.barn import store
-from farmiq.farm import idempotency, postings
-from farmiq.farm.postings import Posted, RecordPosted
-from farmiq.messages.barn import BarnRecordCreated, RecordType
-from farmiq.messages.bus import BusEvent
-from farmiq.plumbing import db, http, ids
-from farmiq.plumbing.http import HttpError
+from farmiq.farm import postings
+from farmiq.farm.postings import RecordPosted
+from farmiq.messages.barn import RecordType
+from farmiq.plumbing import db, http
 
 RECORDS = "/api/v1/barn/records"
 MAX_BYTES = 16 * 1024
 MAX_ROWS = 1000
 
-POSTED = Counter("farmiq_barn_records_posted_total", "Records posted to the edge", ["outcome"])
+KIND = posting.Kind("barn.record.add", store.find_replaced, store.add_posted)
 
 
 class EdgeRecordPosted(RecordPosted, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,11 +71,6 @@ RecordBody = Annotated[
     JsonBody[EdgeRecordPosted],
     Depends(BodyOf(EdgeRecordPosted, what="a record", max_bytes=MAX_BYTES)),
 ]
-ERRORS = {
-    404: "NOT_FOUND: the edge knows no such tenant, batch or record.",
-    409: "CONFLICT: the Idempotency-Key was used for something else, or the record is replaced "
-    "already.",
-}
 
 
 class Api(api.Routes):
@@ -93,7 +83,7 @@ class Api(api.Routes):
         EdgeBarnRecord,
         operation_id="postBarnRecord",
         status_code=201,
-        responses=ERRORS,
+        responses=posting.ERRORS,
     )
     async def post_record(
         self,
@@ -112,8 +102,9 @@ class Api(api.Routes):
         content = body.decode(raw)
         caller.tenant(content.tenant_id)
         async with db.transaction(self.pool) as tx:
-            event = await accept(
+            event = await posting.accept(
                 tx,
+                KIND,
                 content,
                 raw,
                 by=caller.name,
@@ -136,68 +127,4 @@ class Api(api.Routes):
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         async with self.pool.connection(timeout=5.0) as connection:
             rows = await store.page(connection, wanted)
-        page, following = api.cut(rows, query.limit, at="occurred_at", key="event_id")
-        if query.format == "csv":
-            return api.csv_response(request, store.COLUMNS, page, following)
-        return {"records": page, "next_cursor": following}
-
-
-async def accept(
-    tx: db.Connection, body: EdgeRecordPosted, raw: bytes, *, by: str, key: str, trace_id: str
-) -> BusEvent:
-    """Store a record, its event for the cloud and who entered it; also answers a repeat.
-
-    Raises HttpError 400, 404 or 409; then the transaction must be rolled back.
-    """
-    now = datetime.now(UTC)
-    if reason := postings.future(body, now):
-        raise api.invalid(("occurred_at", reason))
-    posted = postings.posted(
-        body,
-        raw,
-        tenant_id=body.tenant_id,
-        by=by,
-        key=key,
-        event_id=ids.new(),
-        trace_id=trace_id,
-        now=now,
-    )
-    try:
-        event, is_new = await idempotency.claim(tx, posted)
-    except (idempotency.KeyUsedError, idempotency.ReplacedError) as error:
-        POSTED.labels(outcome="conflict").inc()
-        raise HttpError(409, str(error)) from None
-    if is_new:
-        await _check(tx, posted, body)
-        payload = msgspec.json.decode(event.payload, type=BarnRecordCreated)
-        await store.add(tx, [(event, payload)])
-        await outbox.append(tx, [event])
-        subject = f"{event.tenant_id}/{payload.record_id}"
-        await audit.note(
-            tx, actor=by, action="barn.record.add", subject=subject, event_id=event.event_id
-        )
-        crash.here("barn.before_commit")
-    POSTED.labels(outcome="new" if is_new else "repeated").inc()
-    return event
-
-
-async def _check(tx: db.Connection, posted: Posted, body: EdgeRecordPosted) -> None:
-    """Raises HttpError 404 for what the edge does not know, 409 for what is replaced.
-
-    A batch is only checked if the edge has the cloud's: it works before it ever heard of them.
-    """
-    tenant_id = body.tenant_id
-    if not await registry.is_known_tenant(tx, tenant_id):
-        raise _missing("tenant_id", f"no device or farm of tenant {tenant_id!r} is known here")
-    if body.batch_id and not await store.is_known_batch(tx, tenant_id, body.batch_id):
-        raise _missing("batch_id", f"there is no batch {body.batch_id!r}")
-    if posted.replaces:
-        known, replaced_by = await store.replaced(tx, tenant_id, posted.replaces)
-        if not known:
-            raise _missing("replaces", f"there is no record {posted.replaces!r} at this edge")
-        if replaced_by:
-            raise HttpError(409, f"{posted.replaces} is replaced already, by {replaced_by}")
-
-
-def _missing(field: str, reason: str) -> HttpError:
-    return HttpError(404, reason, details=[{"field": field, "reason": reason}])
+        return api.table(request, query, "records", store.COLUMNS, rows)

@@ -6,22 +6,46 @@ from uuid import UUID
 
 import msgspec
 
+from farmiq.edge import batches
 from farmiq.edge.arrival import Arrival
+from farmiq.edge.batches import Placed
+from farmiq.edge.posting import Replaced
+from farmiq.farm import postings
+from farmiq.farm.postings import Posted
 from farmiq.messages.barn import BarnRecordCreated
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
 
 async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEvent]:
-    """Store what devices sent; return the events of the new records, as they came."""
-    new = await add(tx, [(arrival.event, arrival.payload) for arrival in arrivals])
-    return [arrival.event for arrival in arrivals if arrival.key in new]
+    """Store what devices sent; returns the events of the new records, with the barn's batch."""
+    unnamed = [
+        arrival
+        for arrival in arrivals
+        if not arrival.payload.batch_id and not arrival.clock_suspect
+    ]
+    places = [
+        Placed(place.tenant_id, place.farm_id, place.barn_id, arrival.event.occurred_at)
+        for arrival in unnamed
+        for place in [arrival.place]
+    ]
+    batch_ids = dict(zip((a.key for a in unnamed), await batches.at(tx, places), strict=True))
+    events = {
+        arrival.key: postings.with_batch(arrival.event, batch_id)
+        if (batch_id := batch_ids.get(arrival.key))
+        else arrival.event
+        for arrival in arrivals
+    }
+    new = await add(tx, [*events.values()])
+    return [events[arrival.key] for arrival in arrivals if arrival.key in new]
 
 
-async def add(
-    tx: db.Connection, records: Sequence[tuple[BusEvent, BarnRecordCreated]]
-) -> set[tuple[str, UUID]]:
-    """Insert the records; returns (tenant, id) of those that were new."""
+async def add_posted(tx: db.Connection, posted: Posted) -> None:
+    await add(tx, [posted.event])
+
+
+async def add(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str, UUID]]:
+    """Insert the records of these events; returns (tenant, id) of those that were new."""
     rows = await db.fetch_all(
         tx,
         """
@@ -37,12 +61,13 @@ async def add(
         on conflict do nothing
         returning tenant_id, event_id
         """,
-        *map(list, zip(*(_values(event, payload) for event, payload in records), strict=True)),
+        *map(list, zip(*map(_values, events), strict=True)),
     )
     return {(tenant_id, event_id) for tenant_id, event_id in rows}
 
 
-def _values(event: BusEvent, payload: BarnRecordCreated) -> tuple[Any, ...]:
+def _values(event: BusEvent) -> tuple[Any, ...]:
+    payload = msgspec.json.decode(event.payload, type=BarnRecordCreated)
     number, text = (
         (None, payload.value) if isinstance(payload.value, str) else (payload.value, None)
     )
@@ -91,26 +116,15 @@ async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dic
     return await db.fetch_dicts(connection, _PAGE, wanted)
 
 
-async def is_known_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> bool:
-    """True also if this edge has no batches of the tenant at all."""
-    known: bool = await db.fetch_value(
-        tx,
-        "select exists (select from cloud_batches where tenant_id = %s and batch_id = %s) "
-        "or not exists (select from cloud_batches where tenant_id = %s)",
-        tenant_id,
-        batch_id,
-        tenant_id,
-    )
-    return known
-
-
-async def replaced(tx: db.Connection, tenant_id: str, record_id: str) -> tuple[bool, str | None]:
-    """(whether the record is here, the record that replaces it)."""
+async def find_replaced(tx: db.Connection, tenant_id: str, record_id: str) -> Replaced | None:
+    """The record of this id, if it is here."""
     rows = await db.fetch_all(
         tx,
-        "select exists (select from barn_records where tenant_id = %s and record_id = %s), "
-        "(select min(record_id) from barn_records where tenant_id = %s and replaces = %s)",
+        """
+        select farm_id, barn_id, batch_id, (
+          select min(record_id) from barn_records where tenant_id = %s and replaces = %s)
+        from barn_records where tenant_id = %s and record_id = %s limit 1
+        """,
         *(tenant_id, record_id) * 2,
     )
-    known, by = rows[0]
-    return known, by
+    return Replaced(*rows[0]) if rows else None

@@ -110,7 +110,8 @@ async def check_store(pool: db.Pool, streams: Store) -> dict[str, object]:
                 f"the broker holds {use.words()}. When its queue is full it takes nothing more. "
                 "To do: see that edge-ingress-gateway runs and commits; what is taken is freed"
             )
-            await alerts.raise_(tx, Alert(STORE_KIND, "broker", "critical", message))
+            full = Alert(STORE_KIND, "broker", "critical", message, whole_edge=True)
+            await alerts.raise_(tx, full)
     return {}
 
 

@@ -304,7 +304,8 @@ async def _raise_alerts(
     raised = device_broker.rejection_alerts(rejections, own_ids=own_ids)
     if skipped:
         message = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
-        raised[alerts.Alert("broker.log_skipped", "broker", "security", message)] = 1
+        alert = alerts.Alert("broker.log_skipped", "broker", "security", message, whole_edge=True)
+        raised[alert] = 1
     if raised:
         async with db.transaction(pool) as tx:
             await alerts.raise_all(tx, raised)

@@ -1,4 +1,4 @@
-"""Feed's HTTP routes at the edge: lots in, lots and intakes out, page by page or as CSV."""
+"""Feed's HTTP routes at the edge: lots and intakes, entered and listed page by page or as CSV."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -11,9 +11,10 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, BodyOf, Id, JsonBody, route
-from farmiq.edge import access, audit, outbox, registry
+from farmiq.edge import access, audit, outbox, posting, registry
 from farmiq.edge.feed import rules, store
 from farmiq.edge.feed.rules import LotReceived
+from farmiq.farm.postings import IntakePosted
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.feed import Source
 from farmiq.plumbing import db, http, ids, log
@@ -27,6 +28,12 @@ MAX_ROWS = 1000
 NOT_STORED = "the lot is not valid; nothing was stored"
 
 RECEIVED = Counter("farmiq_feed_lots_total", "Lots posted to the edge", ["outcome"])
+
+
+class EdgeIntakePosted(IntakePosted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An intake, and whose it is: an edge may work for several tenants."""
+
+    tenant_id: Id
 
 
 class FeedFilter(api.PlaceFilter):
@@ -63,7 +70,8 @@ class FeedLots(api.Model):
 class FeedIntake(api.Model):
     """`parent_event_id` is the import or the silo's reading that it was made from.
 
-    `batch_id` is the batch that the device named, or that was in the barn on the local day.
+    `batch_id` is the batch that was named, or that was in the barn on the local day. `recorded_by`
+    names the key that it was posted with; it is null if a device told it.
 
     `quantity_kg` is null if one was recorded that is no number, before there was a bound.
     """
@@ -81,6 +89,7 @@ class FeedIntake(api.Model):
     parent_event_id: UUID | None
     clock_suspect: bool
     batch_id: str | None
+    recorded_by: str | None
 
 
 class FeedIntakes(api.Model):
@@ -90,6 +99,8 @@ class FeedIntakes(api.Model):
 
 Rows = Callable[[db.Connection, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
 LotBody = BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, root="$", message=NOT_STORED)
+IntakeBody = BodyOf(EdgeIntakePosted, what="an intake", max_bytes=MAX_BYTES)
+KIND = posting.Kind("feed.intake.add", store.find_replaced, store.add_posted)
 CONFLICT = {409: "CONFLICT: the event_id or Idempotency-Key was used for something else."}
 
 
@@ -152,33 +163,67 @@ class Api(api.Routes):
             trace_id=event.trace_id,
         )
 
+    @route(
+        "POST",
+        INTAKES,
+        FeedIntake,
+        operation_id="postFeedIntake",
+        status_code=201,
+        responses=posting.ERRORS,
+    )
+    async def post_intake(
+        self,
+        request: Request,
+        caller: access.Operator,
+        body: Annotated[JsonBody[EdgeIntakePosted], Depends(IntakeBody)],
+        idempotency_key: api.IdempotencyKey,
+    ) -> Any:
+        """Feed was taken in.
+
+        For operators. The response is the intake: stored, and waiting to be sent to the cloud. The
+        same Idempotency-Key with the same body has the same answer and no second effect. A
+        correction is a new intake that names the old one in `replaces`.
+        """
+        raw = await body.raw()
+        content = body.decode(raw)
+        caller.tenant(content.tenant_id)
+        async with db.transaction(self.pool) as tx:
+            event = await posting.accept(
+                tx,
+                KIND,
+                content,
+                raw,
+                by=caller.name,
+                key=idempotency_key,
+                trace_id=http.trace_id(request),
+            )
+            intake = await store.find_intake(tx, event.tenant_id, event.event_id)
+        if intake is None:
+            raise HttpError(404, f"the intake {event.event_id} was removed by age since")
+        return intake
+
     @route("GET", LOTS, FeedLots, operation_id="getFeedLots", responses={200: api.CSV})
     async def get_lots(
         self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
     ) -> Any:
         """Lots of feed, newest first."""
-        rows, following = await self._page(caller, query, store.lots, key="event_id")
-        if query.format == "csv":
-            return api.csv_response(request, store.LOT, rows, following)
-        return {"lots": rows, "next_cursor": following}
+        rows = await self._page(caller, query, store.lots)
+        return api.table(request, query, "lots", store.LOT, rows)
 
     @route("GET", INTAKES, FeedIntakes, operation_id="getFeedIntakes", responses={200: api.CSV})
     async def get_intakes(
         self, request: Request, caller: access.Viewer, query: Annotated[FeedFilter, Query()]
     ) -> Any:
         """Feed taken in, newest first."""
-        rows, following = await self._page(caller, query, store.intakes, key="intake_id")
-        if query.format == "csv":
-            return api.csv_response(request, store.INTAKE, rows, following)
-        return {"intakes": rows, "next_cursor": following}
+        rows = await self._page(caller, query, store.intakes)
+        return api.table(request, query, "intakes", store.INTAKE, rows, key="intake_id")
 
     async def _page(
-        self, caller: access.Caller, query: FeedFilter, select: Rows, *, key: str
-    ) -> tuple[list[Mapping[str, Any]], str | None]:
+        self, caller: access.Caller, query: FeedFilter, select: Rows
+    ) -> list[dict[str, Any]]:
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         async with self.pool.connection(timeout=5.0) as connection:
-            rows = await select(connection, wanted)
-        return api.cut(rows, query.limit, at="occurred_at", key=key)
+            return await select(connection, wanted)
 
 
 async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:

@@ -16,8 +16,8 @@ from farmiq.edge.feed import silo, store
 from farmiq.edge.feed.rules import DEFAULT_SOURCE, Intake
 from farmiq.edge.feed.silo import Fall, Reported, State
 from farmiq.edge.feed.store import Silo
-from farmiq.messages import feed
-from farmiq.messages.bus import BusEvent
+from farmiq.messages import bus, feed
+from farmiq.messages.topics import Place
 from farmiq.plumbing import db, log
 
 MAX_READINGS = 5_000
@@ -117,18 +117,14 @@ async def _record(tx: db.Connection, of: Silo, falls: tuple[Fall, ...], reported
 
 def intake_of(fall: Fall, of: Silo) -> Intake:
     intake_id = fall.intake_id(tenant_id=of.tenant_id, device_id=of.device_id)
-    payload = feed.FeedIntakeRecorded(source=DEFAULT_SOURCE, quantity_kg=fall.quantity_kg)
     return Intake(
-        event=BusEvent(
+        event=bus.own_event(
+            feed.INTAKE_RECORDED,
+            Place(of.tenant_id, fall.end.farm_id, fall.end.barn_id, of.device_id),
+            feed.FeedIntakeRecorded(source=DEFAULT_SOURCE, quantity_kg=fall.quantity_kg),
             event_id=intake_id,
-            event_type=feed.INTAKE_RECORDED,
-            tenant_id=of.tenant_id,
-            farm_id=fall.end.farm_id,
-            barn_id=fall.end.barn_id,
-            device_id=of.device_id,
             occurred_at=fall.end.at,
             trace_id=str(intake_id),
-            payload=msgspec.Raw(msgspec.json.encode(payload)),
         ),
         source=DEFAULT_SOURCE,
         quantity_kg=fall.quantity_kg,

@@ -3,17 +3,18 @@
 import hashlib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from farmiq.edge.arrival import Arrival
+from farmiq.farm import postings
+from farmiq.farm.postings import Posted
 from farmiq.messages import feed, ids
 from farmiq.messages.bus import BusEvent
-from farmiq.messages.feed import FeedDispensed, FeedImported, Source
+from farmiq.messages.feed import FeedDispensed, FeedImported, FeedIntakeRecorded, Source
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import BATCH_DERIVED, QuantityKg, require_utc
+from farmiq.messages.kinds import QuantityKg, require_utc
 
 DEFAULT_SOURCE: Source = "SILO_AUTO"
 # The device's own payload follows, byte for byte: a number keeps the digits it was sent with.
@@ -33,6 +34,7 @@ class Intake:
     import_ref: str | None = None
     clock_suspect: bool = False
     batch_id: str | None = None
+    recorded_by: str | None = None
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -93,16 +95,23 @@ def _imported(arrival: Arrival, imported: FeedImported) -> list[Intake]:
     ]
 
 
+def entered(posted: Posted) -> Intake:
+    """The intake that somebody posted."""
+    event = posted.event
+    taken = msgspec.json.decode(event.payload, type=FeedIntakeRecorded)
+    return Intake(
+        event=event,
+        source=taken.source,
+        quantity_kg=taken.quantity_kg,
+        feed_lot_id=taken.feed_lot_id or None,
+        batch_id=taken.batch_id or None,
+        recorded_by=posted.posted_by,
+    )
+
+
 def with_batch(intake: Intake, batch_id: str) -> Intake:
     """The intake of the batch that was in the barn; its event says that the edge found it."""
-    fields: dict[str, Any] = msgspec.json.decode(intake.event.payload, type=dict[str, msgspec.Raw])
-    body = {**fields, "batch_id": batch_id, BATCH_DERIVED: True}
-    payload = msgspec.Raw(msgspec.json.encode(body))
-    return replace(
-        intake,
-        event=msgspec.structs.replace(intake.event, payload=payload),
-        batch_id=batch_id,
-    )
+    return replace(intake, event=postings.with_batch(intake.event, batch_id), batch_id=batch_id)
 
 
 def _row_id(parent: BusEvent, number: int) -> UUID:

@@ -1,4 +1,4 @@
-"""Feed at the edge: lots that people enter, intakes, and those derived from a silo's weight.
+"""Feed at the edge: lots and intakes that people enter, and intakes derived from silos' weights.
 
 ingress --record(tx, …)--> feed_intakes <--telemetry_raw-- [feed] --feed_lots, sync_outbox--> sync
 

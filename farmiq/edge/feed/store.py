@@ -15,6 +15,8 @@ from farmiq.edge.batches import Placed
 from farmiq.edge.feed import rules, silo
 from farmiq.edge.feed.rules import Intake
 from farmiq.edge.feed.silo import Limits, Order, Reading, Reported, State
+from farmiq.edge.posting import Replaced
+from farmiq.farm.postings import Posted
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -50,11 +52,11 @@ async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple
         """
         insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, device_id, source,
           feed_lot_id, quantity_kg, occurred_at, parent_event_id, import_row, import_ref,
-          clock_suspect, batch_id, recorded_at)
+          clock_suspect, batch_id, recorded_by, recorded_at)
         select i.*, clock.now
         from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
           %s::text[], %s::float8[], %s::timestamptz[], %s::uuid[], %s::int[], %s::text[],
-          %s::bool[], %s::text[]) as i,
+          %s::bool[], %s::text[], %s::text[]) as i,
           (select fn_now() as now) clock
         on conflict do nothing
         returning tenant_id, intake_id
@@ -62,10 +64,36 @@ async def add_intakes(tx: db.Connection, intakes: Sequence[Intake]) -> set[tuple
         *db.columns(
             intakes, "event.event_id", "event.tenant_id", "event.farm_id", "event.barn_id",
             "device_id", "source", "feed_lot_id", "quantity_kg", "occurred_at", "parent_event_id",
-            "import_row", "import_ref", "clock_suspect", "batch_id",
+            "import_row", "import_ref", "clock_suspect", "batch_id", "recorded_by",
         ),
     )  # fmt: skip
     return {(tenant_id, intake_id) for tenant_id, intake_id in rows}
+
+
+async def add_posted(tx: db.Connection, posted: Posted) -> None:
+    await add_intakes(tx, [rules.entered(posted)])
+
+
+async def find_replaced(tx: db.Connection, tenant_id: str, intake_id: str) -> Replaced | None:
+    """The intake of this id, if it is here; posted_events knows what was posted to replace it."""
+    rows = await db.fetch_all(
+        tx,
+        "select farm_id, barn_id, batch_id, null from feed_intakes "
+        "where tenant_id = %s and intake_id = %s::uuid",
+        tenant_id,
+        intake_id,
+    )
+    return Replaced(*rows[0]) if rows else None
+
+
+async def find_intake(tx: db.Connection, tenant_id: str, intake_id: UUID) -> dict[str, Any] | None:
+    rows = await db.fetch_dicts(
+        tx,
+        f"select {', '.join(INTAKE)} from feed_intakes "  # noqa: S608 - our own words
+        "where tenant_id = %s and intake_id = %s",
+        (tenant_id, intake_id),
+    )
+    return rows[0] if rows else None
 
 
 async def _warn_of_repeats(tx: db.Connection, imported: Sequence[Intake]) -> None:
@@ -138,6 +166,7 @@ LOT = (
 INTAKE = (
     "intake_id", "tenant_id", "farm_id", "barn_id", "device_id", "source", "feed_lot_id",
     "quantity_kg", "occurred_at", "recorded_at", "parent_event_id", "clock_suspect", "batch_id",
+    "recorded_by",
 )  # fmt: skip
 
 
@@ -303,7 +332,8 @@ async def reported(tx: db.Connection, of: Silo) -> Reported:
         from (
           select case when clock_suspect then recorded_at else occurred_at end as at
           from feed_intakes
-          where tenant_id = %s and device_id = %s and parent_event_id is null) t
+          where tenant_id = %s and device_id = %s and parent_event_id is null
+            and recorded_by is null) t
         """,
         of.derive_since,
         of.derive_since,

@@ -254,7 +254,7 @@ def _alert(arrival: Arrival, reason: str, registry: Registry) -> alerts.Alert:
     known = registry.knows(place)
     subject = f"{place.tenant_id}/{place.device_id}" if known else "unknown devices"
     message = reason if known else "messages of devices that are not registered wait in quarantine"
-    return alerts.Alert("device.not_registered", subject, "security", message)
+    return alerts.Alert("device.not_registered", subject, "security", message, whole_edge=not known)
 
 
 def parse(

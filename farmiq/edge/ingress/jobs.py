@@ -290,7 +290,9 @@ async def _alert_unreadable(tx: db.Connection, unreadable: Mapping[str, str]) ->
             await alerts.close(tx, kind=DISK_KIND, subject=subject)
     for subject, reason in sorted(reasons.items()):
         message = f"a disk cannot be measured ({reason}): mend EDGE_DISK_PATHS, restart the gateway"
-        await alerts.raise_(tx, alerts.Alert(DISK_KIND, subject, "warning", message))
+        await alerts.raise_(
+            tx, alerts.Alert(DISK_KIND, subject, "warning", message, whole_edge=True)
+        )
 
 
 async def _alert_full(
@@ -310,6 +312,7 @@ async def _alert_full(
             + (f"; removed to go on: {removed}" if removed else "")
             + ". Make room: what the cloud has not got is never removed, and when the disk is "
             "full nothing more is taken from devices",
+            whole_edge=True,
         ),
     )
 
@@ -361,7 +364,9 @@ class LogPurge:
                 "database takes writes and how full the disk is (farmiq doctor)"
             )
             async with db.transaction(self._pool) as tx:
-                await alerts.raise_(tx, alerts.Alert(FULL_KIND, "broker", "critical", message))
+                await alerts.raise_(
+                    tx, alerts.Alert(FULL_KIND, "broker", "critical", message, whole_edge=True)
+                )
             self._has_warned = True
         elif info.share < CALM_SHARE and self._has_warned:
             async with db.transaction(self._pool) as tx:
@@ -380,4 +385,6 @@ async def report_gap(tx: db.Connection, start: stream.Start) -> None:
             f"broker's log any more{reason}. After a database was restored from a "
             "backup that is what came since. To do: restore a newer backup, or close this alert"
         )
-        await alerts.raise_(tx, alerts.Alert(GAP_KIND, "broker", "critical", message))
+        await alerts.raise_(
+            tx, alerts.Alert(GAP_KIND, "broker", "critical", message, whole_edge=True)
+        )

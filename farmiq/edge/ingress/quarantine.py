@@ -92,7 +92,9 @@ def alert(topic: str, reasons: Sequence[str]) -> Alert | None:
     """The alert of a rejection, about the device that the topic names, or None."""
     for sign, kind, severity, text in _ALERTS:
         if any(sign.match(reason) for reason in reasons):
-            return Alert(kind, rules.subject(rules.place(topic)), severity, text)
+            place = rules.place(topic)
+            nobody = place == rules.NOBODY
+            return Alert(kind, rules.subject(place), severity, text, whole_edge=nobody)
     return None
 
 
@@ -133,7 +135,7 @@ async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter
             left = room.get(raised.kind, MAX_SUBJECTS)
             room[raised.kind] = left - 1
             if left <= 0:
-                raised = replace(raised, subject=OTHERS)  # noqa: PLW2901
+                raised = replace(raised, subject=OTHERS, whole_edge=True)  # noqa: PLW2901
         limited[raised] += count
     return limited
 

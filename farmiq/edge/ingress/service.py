@@ -213,7 +213,8 @@ async def report_lost_session(tx: db.Connection) -> None:
         "had not taken is lost, unless they send it again. To do: if the broker was not set up "
         "anew, somebody connected under the gateway's client id (alert broker.takeover)"
     )
-    await alerts.raise_(tx, alerts.Alert("broker.session_lost", NAME, "security", message))
+    lost = alerts.Alert("broker.session_lost", NAME, "security", message, whole_edge=True)
+    await alerts.raise_(tx, lost)
 
 
 @dataclass(slots=True)

@@ -138,7 +138,8 @@ async def shed(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) ->
                 "go: the cloud has not got them, or their sessions are open. See `farmiq media "
                 "status`"
             )
-            await alerts.raise_(tx, Alert("media.store_full", BUCKET, "critical", text))
+            full = Alert("media.store_full", BUCKET, "critical", text, whole_edge=True)
+            await alerts.raise_(tx, full)
         else:
             await alerts.close(tx, kind="media.store_full", subject=BUCKET)
     return {"deleted": deleted}
@@ -202,9 +203,9 @@ async def verify_and_alert(pool: db.Pool, bucket: objects.Bucket) -> dict[str, o
         ):
             if names:
                 more = " or more" if len(names) == MAX_NAMED else ""
-                listed = f"`farmiq media verify` lists them: {names[0]} …"
-                message = f"{len(names)}{more} {text}; {listed}"
-                await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message))
+                # Names of objects hold names of tenants, and every tenant sees this.
+                message = f"{len(names)}{more} {text}; `farmiq media verify` lists them"
+                await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message, whole_edge=True))
             else:
                 await alerts.close(tx, kind=kind, subject=BUCKET)
     return {

@@ -103,17 +103,20 @@ async def store(tx: db.Connection, context: TenantContext, *, etag: str) -> None
     await tx.execute("delete from cloud_batches where tenant_id = %s", (tenant_id,))
     await tx.execute(
         """
-        insert into cloud_batches (tenant_id, batch_id, farm_id, barn_id, placed_on, closed_on)
-        select %s, b.* from unnest(%s::text[], %s::text[], %s::text[], %s::date[], %s::date[]) b
+        insert into cloud_batches (tenant_id, batch_id, farm_id, barn_id, placed_on, closed_on,
+          placed_count)
+        select %s, b.*
+        from unnest(%s::text[], %s::text[], %s::text[], %s::date[], %s::date[], %s::int[]) b
         on conflict do nothing
         """,
         (
             tenant_id,
             *db.columns(
-                context.batches, "batch_id", "farm_id", "barn_id", "placed_on", "closed_on"
+                context.batches, "batch_id", "farm_id", "barn_id", "placed_on", "closed_on",
+                "placed_count",
             ),
         ),
-    )
+    )  # fmt: skip
     if await _zones(tx, tenant_id) != before:
         # Devices move between farms: every series of the tenant may have days there.
         await tx.execute(

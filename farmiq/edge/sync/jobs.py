@@ -116,6 +116,7 @@ def _archived(settings: EdgeSettings) -> Alert:
         "warning",
         "events that were never delivered reached their retention and were moved out of the "
         f"outbox into files in {settings.outbox_archive()}",
+        whole_edge=True,
     )
 
 

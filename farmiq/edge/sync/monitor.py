@@ -5,6 +5,7 @@ import contextlib
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from farmiq import __version__
 from farmiq.config import EdgeSettings
-from farmiq.edge import alerts, disk
+from farmiq.edge import alert_events, alerts, disk
 from farmiq.edge.alerts import Alert
 from farmiq.edge.sync import handlers, rules
 from farmiq.edge.sync.cloud import Cloud
@@ -44,6 +45,8 @@ KEY_WAS_REPLACED = 200
 DENIED = (401, 403)
 
 CHECK_S = 5.0
+# More farms than any edge has; the cloud accepts no more.
+MAX_FARMS = 200
 # Counting a long backlog costs: at most this share of the time goes into it.
 _SHARE = 0.05
 
@@ -145,6 +148,7 @@ def key_replaced_alert(edge_cluster_id: str, by: str) -> Alert:
         f"this edge's key was replaced by {by}, which is not the one in FARMIQ_EDGE_KEY_FILE: if "
         "you rotated it on another machine, copy the new file here; if nobody did, the key was "
         f"stolen: `farmiq edge revoke {edge_cluster_id}` in the cloud, then enrol this edge anew",
+        whole_edge=True,
     )
 
 
@@ -169,13 +173,14 @@ async def send_heartbeats(
 ) -> dict[str, object]:
     """Send one heartbeat per tenant; one that fails is not repeated, the next one says it.
 
-    Tenants are those of the outbox as last `seen`, and those of the devices.
+    Tenants are those of the outbox as last `seen`, and those of the devices. Afterwards open
+    alerts that a tenant's cloud does not know of are reported.
     """
-    async with pool.connection() as connection:
+    async with db.transaction(pool) as tx:
         if seen is None:
-            seen = await handlers.status(connection)
-        rows = await db.fetch_all(connection, "select distinct tenant_id from devices")
-        postgresql = connection.info.parameter_status("server_version") or ""
+            seen = await handlers.status(tx)
+        totals = await tenant_totals(tx)
+        postgresql = tx.info.parameter_status("server_version") or ""
     versions = {
         "farmiq": __version__,
         "python": platform.python_version(),
@@ -183,13 +188,58 @@ async def send_heartbeats(
     }
     percent = await asyncio.to_thread(_fullest, settings.disk_paths)
     known = {status.tenant_id: status for status in seen}
-    for tenant_id in sorted({row[0] for row in rows} | known.keys()):
-        heartbeat = _heartbeat(tenant_id, known.get(tenant_id), versions, percent)
+    for tenant_id in sorted(totals.keys() | known.keys()):
+        heartbeat = {
+            **_heartbeat(tenant_id, known.get(tenant_id), versions, percent),
+            **asdict(totals.get(tenant_id, NOTHING)),
+        }
         response = await cloud.send_heartbeat(tenant_id, heartbeat)
         by = _replaced_by(response)
         stolen = by if by is not None and not cloud.has_key(by) else None
         await _settle(pool, tenant_id, response, edge=settings.edge_cluster_id, stolen=stolen)
-    return {}
+    async with db.transaction(pool) as tx:
+        reported = await alert_events.report_pending(tx)
+    return {"reported": reported} if reported else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What an edge holds of one tenant now, for the cloud to compare with what arrived (C-110)."""
+
+    open_alerts: int = 0
+    quarantine: int = 0
+    losses: int = 0
+    farms: tuple[str, ...] = ()
+
+
+NOTHING = Totals()
+
+
+async def tenant_totals(tx: db.Connection) -> dict[str, Totals]:
+    """By tenant with a device here. A message counts for the tenant that its topic names."""
+    open_alerts = await alert_events.open_counts(tx)
+    rows = await db.fetch_all(
+        tx,
+        """
+        select d.tenant_id, coalesce(q.count, 0), coalesce(l.count, 0), d.farms
+        from (
+          select tenant_id, coalesce((array_agg(distinct farm_id order by farm_id)
+            filter (where revoked_at is null))[:%s], '{}') as farms
+          from devices group by tenant_id
+        ) d
+        left join (
+          select split_part(topic, '/', 3) as tenant_id, count(*) from quarantine group by 1
+        ) q using (tenant_id)
+        left join (
+          select tenant_id, sum(count)::bigint as count from loss_ledger group by 1
+        ) l using (tenant_id)
+        """,
+        MAX_FARMS,
+    )
+    return {
+        tenant_id: Totals(open_alerts.get(tenant_id, 0), quarantine, losses, tuple(farms))
+        for tenant_id, quarantine, losses, farms in rows
+    }
 
 
 async def _settle(
@@ -200,6 +250,7 @@ async def _settle(
     HEARTBEATS.labels(outcome="told" if received else "not told").inc()
     if received:
         async with db.transaction(pool) as tx:
+            await alert_events.accept(tx, tenant_id, edge_cluster_id=edge)
             await alerts.close(tx, kind=ACCESS_DENIED, subject=tenant_id)
             if stolen is None:
                 await alerts.close(tx, kind=KEY_REPLACED, subject=edge)

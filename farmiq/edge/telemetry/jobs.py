@@ -248,4 +248,6 @@ async def _update_alerts(pool: db.Pool, blocked: dict[str, str]) -> None:
         for subject in sorted(set(await alerts.open_subjects(tx, BLOCKED_KIND)) - blocked.keys()):
             await alerts.close(tx, kind=BLOCKED_KIND, subject=subject)
         for subject, why in sorted(blocked.items()):
-            await alerts.raise_(tx, alerts.Alert(BLOCKED_KIND, subject, "warning", why))
+            await alerts.raise_(
+                tx, alerts.Alert(BLOCKED_KIND, subject, "warning", why, whole_edge=True)
+            )

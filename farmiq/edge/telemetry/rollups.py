@@ -6,18 +6,15 @@ edge adds: the newest reading of each series, and buckets for the cloud.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
-import msgspec
 import prometheus_client
 from psycopg.rows import class_row
 
 from farmiq.edge import outbox
 from farmiq.edge.telemetry.store import ROLLUPS
-from farmiq.farm.buckets import DirtyRange, Window
+from farmiq.farm.buckets import Bucket, DirtyRange
 from farmiq.farm.rollups import KEY, MAX_HOURS
-from farmiq.messages import ids, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -146,23 +143,10 @@ async def update_latest(tx: db.Connection, ranges: Sequence[DirtyRange]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingBucket:
+class PendingBucket(Bucket):
     """A bucket that the cloud waits for. `is_closed`: nothing is expected to change it."""
 
     id: UUID
-    tenant_id: str
-    farm_id: str
-    barn_id: str
-    device_id: str
-    window: Window
-    bucket_start_at: datetime
-    bucket_end_at: datetime
-    metric_type: str
-    unit: str
-    avg_value: float
-    min_value: float
-    max_value: float
-    count: int
     is_closed: bool
 
 
@@ -237,36 +221,4 @@ async def note_sent(tx: db.Connection, buckets: Sequence[PendingBucket]) -> None
 
 def event(bucket: PendingBucket) -> BusEvent:
     """The same bucket with the same readings has the same id; with more readings, another."""
-    payload = telemetry.TelemetryAggregated(
-        metric_type=bucket.metric_type,
-        aggregation_window=bucket.window,
-        avg_value=bucket.avg_value,
-        min_value=bucket.min_value,
-        max_value=bucket.max_value,
-        unit=bucket.unit,
-        count=bucket.count,
-        bucket_start_at=bucket.bucket_start_at,
-        bucket_end_at=bucket.bucket_end_at,
-    )
-    event_id = ids.derived(
-        bucket.bucket_start_at,
-        telemetry.AGGREGATED,
-        bucket.tenant_id,
-        bucket.device_id,
-        bucket.metric_type,
-        bucket.window,
-        bucket.bucket_start_at.isoformat(),
-        str(bucket.count),
-    )
-    return BusEvent(
-        event_id=event_id,
-        event_type=telemetry.AGGREGATED,
-        tenant_id=bucket.tenant_id,
-        farm_id=bucket.farm_id,
-        barn_id=bucket.barn_id,
-        device_id=bucket.device_id,
-        session_id=None,
-        occurred_at=bucket.bucket_start_at,
-        trace_id=f"telemetry-agg-{bucket.id}",
-        payload=msgspec.Raw(msgspec.json.encode(payload)),
-    )
+    return bucket.event(version=bucket.count, trace_id=f"telemetry-agg-{bucket.id}")

@@ -12,11 +12,14 @@ from uuid import UUID
 
 import prometheus_client
 
-from farmiq.edge import alerts
+from farmiq.edge import alerts, outbox
 from farmiq.edge.alerts import Alert
 from farmiq.edge.weighvision import store
 from farmiq.farm import sessions as rules
-from farmiq.plumbing import db
+from farmiq.messages import bus
+from farmiq.messages import weighvision as words
+from farmiq.messages.bus import BusEvent
+from farmiq.plumbing import db, ids
 
 INCOMPLETE = "weighvision.session_incomplete"
 PORTION = 500
@@ -38,8 +41,11 @@ class Waiting:
     tenant_id: str
     farm_id: str
     barn_id: str
+    device_id: str
     station_id: str
     incomplete_reason: str | None
+    received_at: datetime
+    looked_at: datetime
     waited_s: float
     quiet_s: float
 
@@ -51,12 +57,35 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """`reason` is what is missing for too long; None if nothing is."""
+    """`missing` is what lacks for too long."""
 
     waiting: Waiting
     is_settled: bool
     images: int
-    reason: str | None
+    missing: tuple[str, ...]
+
+    @property
+    def reason(self) -> str | None:
+        """All of it in words; None if nothing is missing."""
+        return "; ".join(self.missing) or None
+
+    def event(self) -> BusEvent:
+        """That the session became incomplete (C-110)."""
+        waiting = self.waiting
+        payload = words.SessionIncomplete(
+            session_id=waiting.id,
+            missing=list(self.missing),
+            since=waiting.received_at,
+            station_id=waiting.station_id,
+        )
+        return bus.own_event(
+            words.SESSION_INCOMPLETE,
+            waiting,
+            payload,
+            event_id=ids.new(),
+            occurred_at=waiting.looked_at,
+            session_id=waiting.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +121,11 @@ async def evaluate_portion(tx: db.Connection, *, patience_s: float, began_at: da
     ]
     if changed:
         await update_alerts(tx, {session.waiting.subject for session in changed})
-    flagged = sum(session.waiting.incomplete_reason is None for session in changed)
-    return Counts(len(waiting), flagged, sum(session.reason is None for session in changed))
+    flagged = [session for session in changed if session.waiting.incomplete_reason is None]
+    if flagged:
+        await outbox.append(tx, [session.event() for session in flagged])
+    cleared = sum(session.reason is None for session in changed)
+    return Counts(len(waiting), len(flagged), cleared)
 
 
 async def count(pool: db.Pool) -> dict[str, object]:
@@ -129,7 +161,8 @@ async def _next(tx: db.Connection, *, patience_s: float, began_at: datetime) -> 
         tx,
         Waiting,
         """
-        select w.id, w.tenant_id, w.farm_id, w.barn_id, w.station_id, w.incomplete_reason,
+        select w.id, w.tenant_id, w.farm_id, w.barn_id, w.device_id, w.station_id,
+          w.incomplete_reason, w.received_at, c.now as looked_at,
           extract(epoch from c.now - w.received_at)::float8 as waited_s,
           extract(epoch from c.now - w.heard_at)::float8 as quiet_s
         from weight_sessions w, (select fn_now() as now) c
@@ -160,8 +193,7 @@ async def _evaluate(
         missing = rules.overdue(
             session, waited_s=waiting.waited_s, quiet_s=waiting.quiet_s, patience_s=patience_s
         )
-        reason = "; ".join(missing) or None
-        evaluated.append(Evaluated(waiting, session.is_settled, len(stored[waiting.id]), reason))
+        evaluated.append(Evaluated(waiting, session.is_settled, len(stored[waiting.id]), missing))
     return evaluated
 
 

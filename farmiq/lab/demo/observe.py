@@ -49,13 +49,18 @@ class EdgeFigures:
 
 @dataclass(frozen=True, slots=True)
 class CloudFigures:
-    """`newest_age_s` is how old the newest reading on the page is."""
+    """`newest_age_s` is how old the newest reading on the page is.
+
+    `alerts` are open episodes, of this run or not; `alert` is what the gravest of them says.
+    """
 
     stored: int
     newest_age_s: float | None
     weighed: int
     pictures: int
     images: int
+    alerts: int = 0
+    alert: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,10 @@ _ARRIVED = """
     union all select event_id from barn_events
       where tenant_id = %(tenant)s and event_id >= %(first)s
 """
+_OPEN = """
+    select message, severity, opened_at from alert_episodes
+    where tenant_id = %(tenant)s and state in ('active', 'acknowledged')
+"""
 _CLOUD = f"""
     select (select count(*) from ({_ARRIVED}) arrived),
       (select extract(epoch from clock_timestamp() - max(occurred_at))::float8
@@ -116,8 +125,11 @@ _CLOUD = f"""
       (select count(*) from weight_sessions where status = 'finalized' and start_at >= %(since)s),
       (select count(*) from media_objects
        where stored_at is not null and captured_at >= %(since)s),
-      (select count(*) from device_images where status = 'complete' and created_at >= %(since)s)
-"""  # noqa: S608 - of two constants
+      (select count(*) from device_images where status = 'complete' and created_at >= %(since)s),
+      (select count(*) from ({_OPEN}) episodes),
+      (select message from ({_OPEN}) episodes
+       order by severity in ('critical', 'security') desc, opened_at desc limit 1)
+"""  # noqa: S608 - of constants
 
 
 _EDGE_READINGS = """

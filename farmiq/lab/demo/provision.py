@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import psycopg
 
 from farmiq.cloud import broker
@@ -23,7 +24,8 @@ from farmiq.lab.simulate.life import files, flocks
 from farmiq.lab.simulate.life.flocks import Life
 from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
-from farmiq.plumbing import migrations, tokens
+from farmiq.messages.alerts import AlertRule
+from farmiq.plumbing import migrations, sealing, tokens
 from farmiq.plumbing.bus import rabbit
 from farmiq.services import SQL
 
@@ -73,11 +75,14 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
     life = _live(root, barns=barns)
     await _register_farm(engines["FARMIQ_CLOUD_DB_ADMIN_URL"], life)
     _derive_intakes(engines["FARMIQ_EDGE_DB_ADMIN_URL"])
+    _add_alert_rule(engines["FARMIQ_CLOUD_DB_ADMIN_URL"])
     ports = {name: str(_free_port(port)) for name, port in PREFERRED_PORTS.items()}
     environment = {
         **engines,
         **ports,
         "FARMIQ_EDGE_KEY_FILE": str(key_file),
+        "FARMIQ_SECRETS_KEY_FILE": str(_secrets_key(root)),
+        "FARMIQ_PUBLIC_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_DEVICES_LOGINS_FILE": str(logins),
         "FARMIQ_CLOUD_URL": f"http://127.0.0.1:{ports['FARMIQ_CLOUD_HTTP_PORT']}",
         "FARMIQ_EDGE_CLUSTER_ID": CLUSTER_ID,
@@ -85,10 +90,19 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         # The demo's days are short, and so is its patience.
         "FEED_SETTLE_SECONDS": "5",
         "FEED_DERIVE_SECONDS": "5",
+        "OPERATOR_TENANT": TENANT_ID,
     }
     site = Site(environment, EMAIL, password)
     _write(root, site)
     return site
+
+
+def _secrets_key(root: Path) -> Path:
+    """The key that seals what the alert channels of this site must not show."""
+    file = root / "secrets.key"
+    if not file.exists():
+        sealing.write_new_key(file)
+    return file
 
 
 def _derive_intakes(edge_url: str) -> None:
@@ -100,6 +114,30 @@ def _derive_intakes(edge_url: str) -> None:
                 "values (%s, %s, true) on conflict do nothing",
                 (TENANT_ID, device_id),
             )
+
+
+# barn-3 is at 28 °C: too warm for its birds, and not yet worth a page by the rules that ship.
+TOO_WARM = AlertRule(
+    rule_id="barn.too-warm",
+    signal="telemetry.temperature",
+    condition="above",
+    threshold=26.0,
+    clear=25.0,
+    for_s=60,
+    species=["broiler"],
+    min_age_days=28,
+    name="Grown birds are too warm",
+)
+
+
+def _add_alert_rule(cloud_url: str) -> None:
+    """The company's own rule beside those that ship; a person may change or remove it."""
+    with psycopg.connect(cloud_url) as connection:
+        connection.execute(
+            "insert into alert_rules (tenant_id, rule_id, rule, changed_by) "
+            "values (%s, %s, %s::jsonb, 'demo') on conflict do nothing",
+            (TENANT_ID, TOO_WARM.rule_id, msgspec.json.encode(TOO_WARM).decode()),
+        )
 
 
 def provide_bus(engines: Mapping[str, str]) -> None:

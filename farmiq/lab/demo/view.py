@@ -212,6 +212,8 @@ def rows(screen: Screen, figures: Figures) -> list[tuple[str, ...]]:
             "cameras", _n(cloud.images), "", _n(figures.on_cards), "",
             f"of {figures.captured:,} images, whole in the cloud",
         ))  # fmt: skip
+    if cloud is not None and cloud.alerts:
+        lines.append(("alerts", "", "", _n(cloud.alerts), "", cloud.alert or ""))
     history = screen.farm.history
     if history is not None and history.events and not history.is_posted:
         lines.append((

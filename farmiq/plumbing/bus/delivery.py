@@ -21,10 +21,15 @@ EXCHANGE = "retry-exchange"
 ROUTING_KEY = "retry-routing-key"
 FAILED_AT = "retry-failed-at"
 DEATHS = "retry-deaths"
+# How often, and when last, it was redriven without a person; a person's redrive starts anew.
+REDRIVEN = "retry-redriven"
+REDRIVEN_AT = "retry-redriven-at"
 # What was left out on the way because it could not be read or written again. It stays with a
 # message that is redriven: what is missing is missing.
 UNREADABLE = "retry-unreadable"
-OURS = (ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS)
+OURS = (
+    ATTEMPTS, REASON, QUEUE, EXCHANGE, ROUTING_KEY, FAILED_AT, DEATHS, REDRIVEN, REDRIVEN_AT,
+)  # fmt: skip
 # A header is for reading, and all headers of a message have to fit into one frame.
 MAX_REASON = 500
 # All properties of a message stand in one frame, and ours are added: far below a frame's 128 KiB.
@@ -32,6 +37,7 @@ MAX_HEADER_BYTES = 64 * 1024
 # A count from outside may be any number, and no queue tries so often.
 MAX_ATTEMPTS = 1_000_000
 _BROKERS = "x-death"
+_RETURNED = "x-delivery-count"
 
 _COPIED = (
     "content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id",
@@ -62,7 +68,20 @@ class Delivery:
     @property
     def attempts(self) -> int:
         """Return how many attempts failed before; a header that is no count means 0."""
-        count = self.headers.get(ATTEMPTS)
+        return self._count(ATTEMPTS)
+
+    @property
+    def redriven(self) -> int:
+        """Return how often it was redriven without a person."""
+        return self._count(REDRIVEN)
+
+    @property
+    def returned(self) -> int:
+        """Return how often somebody held it and gave it back, as a quorum queue counts."""
+        return self._count(_RETURNED)
+
+    def _count(self, header: str) -> int:
+        count = self.headers.get(header)
         return count if isinstance(count, int) and 0 < count < MAX_ATTEMPTS else 0
 
 
@@ -83,18 +102,27 @@ def failed_properties(
         QUEUE: queue,
         EXCHANGE: delivery.exchange,
         ROUTING_KEY: delivery.routing_key,
-        FAILED_AT: at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        FAILED_AT: _text(at),
     }
     return with_headers(delivery.properties, headers, unreadable=delivery.unreadable)
 
 
-def afresh(delivery: Delivery) -> Properties:
-    """Return the properties that it had before its first failure."""
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def afresh(delivery: Delivery, *, redriven_at: datetime | None = None) -> Properties:
+    """Return the properties that it had before its first failure.
+
+    With `redriven_at` nobody asked for it, and the message carries how often that was.
+    """
     headers = {
         name: value
         for name, value in delivery.headers.items()
         if name not in OURS and not name.startswith(("x-death", "x-first-death", "x-last-death"))
     }
+    if redriven_at is not None:
+        headers |= {REDRIVEN: delivery.redriven + 1, REDRIVEN_AT: _text(redriven_at)}
     return with_headers(delivery.properties, headers, unreadable=delivery.unreadable)
 
 
@@ -108,6 +136,11 @@ def without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
     if _BROKERS in headers:
         copied[DEATHS] = headers[_BROKERS]
     return copied
+
+
+def without_counts(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """As `without_deaths`, and as if nobody had ever held and returned the message."""
+    return {name: value for name, value in without_deaths(headers).items() if name != _RETURNED}
 
 
 def with_headers(

@@ -1,12 +1,11 @@
 """The cloud's settings on engines of the test's own, with one registered tenant."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.cloud.identity.accounts import add_company
@@ -14,6 +13,7 @@ from farmiq.config import CloudSettings
 from farmiq.edge.identity import read_key
 from farmiq.plumbing import ids, tokens
 from tests.conftest import Database
+from tests.support import databases, vhosts
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,32 @@ class CloudSite:
         return tokens.sign(self.key, **{**claims, **changes})
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        # A service of this process may hold a lock, and goes on only when this has ended.
-        options = "-c lock_timeout=1s"
-        with psycopg.connect(self.database.admin_url, options=options) as connection:
+        with databases.connected(self.database.admin_url) as connection:
+            # A service of this process may hold a lock, and goes on only when this has ended.
+            connection.execute("set local lock_timeout = '1s'")
             return connection.execute(query.encode()).fetchall()
 
 
 @pytest.fixture
+def work_vhost(engines: dict[str, str]) -> Iterator[str]:
+    """An AMQP address on which at most the work queues of the bus are declared, all empty."""
+    with vhosts.lend(engines) as address:
+        yield address
+
+
+@pytest.fixture
 def cloud(
-    cloud_db: Database, vhost: str, tmp_path: Path, free_port: Callable[[], int]
+    cloud_db: Database, work_vhost: str, tmp_path: Path, free_port: Callable[[], int]
 ) -> CloudSite:
     private, public = tmp_path / "key.json", tmp_path / "keys.json"
     tokens.write_new_key(private, public)
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         add_company(connection, "t-001", name="One")
         add_company(connection, "t-002", name="Two")
     settings = CloudSettings.load(
         {
             "FARMIQ_CLOUD_DB_URL": cloud_db.url,
-            "FARMIQ_AMQP_URL": vhost,
+            "FARMIQ_AMQP_URL": work_vhost,
             "FARMIQ_EDGE_KEYS_FILE": str(public),
             "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
         }

@@ -21,7 +21,7 @@ from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_deadletter import PILE, bury
 from tests.integration.cloud.test_sinks import sample, written
 from tests.integration.edge.media.conftest import jpeg, sha256
-from tests.support import any_request
+from tests.support import any_request, databases
 from tests.support.any_request import Known
 from tests.support.camera_days import Days
 
@@ -41,14 +41,14 @@ def site(
 ) -> Iterator[any_request.Site]:
     lots = [sample("feed.lot.received") for _ in range(20)]
     asyncio.run(bury(*map(written, lots)))
-    with psycopg.connect(cloud.database.admin_url) as connection:
+    with databases.connected(cloud.database.admin_url) as connection:
         one = add_company(connection, "t-001", name="One")
         add_user(
             connection, "super@example.com", company_id=one, password="long enough 1",
             role="admin", super_admin=True,
         )  # fmt: skip
         token = open_sign_in(connection, "super@example.com", lasts=timedelta(hours=1))
-    with psycopg.connect(cloud.database.url) as connection:
+    with databases.connected(cloud.database.url) as connection:
         connection.execute(
             "insert into weight_sessions (tenant_id, session_id, farm_id, barn_id, start_at) "
             "values ('t-001', %s, 'f-001', 'b-001', now())",
@@ -83,7 +83,7 @@ def images(store_url: str, cloud: CloudSite) -> dict[str, Known]:
     """One that is here, and one that may be brought."""
     data, media_id = jpeg(), ids.new()
     asyncio.run(objects.Bucket(store_url).put(f"t/{media_id}", data, content_type="image/jpeg"))
-    with psycopg.connect(cloud.database.admin_url) as connection:
+    with databases.connected(cloud.database.admin_url) as connection:
         connection.execute("set role farmiq_service")
         connection.execute(
             "insert into media_objects (tenant_id, media_id, object_key, mime_type, size_bytes, "

@@ -16,7 +16,15 @@ from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp, consume
 from farmiq.plumbing.bus.delivery import Properties
 from tests.integration.cloud.conftest import CloudSite
-from tests.integration.cloud.test_deadletter import PILE, bury, dlq, has, patient, url_of
+from tests.integration.cloud.test_deadletter import (
+    OF_FEED,
+    PILE,
+    bury,
+    dlq,
+    has,
+    patient,
+    url_of,
+)
 from tests.integration.cloud.test_sinks import kept, sample, written
 from tests.integration.plumbing.test_poison import UNREADABLE, Raw
 from tests.support.until import until
@@ -26,7 +34,7 @@ __all__ = ["bury", "patient"]  # fixtures
 
 async def put(cloud: CloudSite, queue: str, *messages: tuple[bytes, Properties]) -> None:
     async with amqp.connection(url_of(cloud), name="test") as opened:
-        await amqp.ensure(opened, bus.whole())
+        await amqp.ensure(opened, OF_FEED)
         outbox = await consume.confirming(opened)
         for body, properties in messages:
             await consume.publish(outbox, queue, body, properties)

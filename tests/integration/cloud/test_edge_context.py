@@ -25,7 +25,7 @@ from tests.integration.cloud.test_edges import EdgeHost, edge_host
 from tests.integration.edge.feed.conftest import said
 from tests.integration.edge.sync.owed import rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
-from tests.support import devices, preloaded
+from tests.support import databases, devices, preloaded
 from tests.support.until import until
 
 __all__ = ["edge_host"]  # the fixture: a real cloud, its database and its bus
@@ -100,7 +100,7 @@ class Edge:
 @pytest.fixture
 async def edge(edge_host: EdgeHost, edge_db: Database) -> AsyncIterator[Edge]:
     await edge_host.enroll()
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update devices set revoked_at = now()")
     devices.register(
         edge_db.admin_url, [devices.at(SCALE, kind="station", station_id=station(SCALE))]
@@ -222,7 +222,7 @@ async def test_edge_stores_the_context_and_keeps_it_while_the_cloud_is_away(
 async def test_zone_set_at_the_edge_counts_before_the_clouds(
     edge_host: EdgeHost, edge: Edge, master: Master
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute(
             "insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, "
             "event_id, occurred_at, ingested_at, metric_value, unit, clock_suspect) values "
@@ -234,7 +234,7 @@ async def test_zone_set_at_the_edge_counts_before_the_clouds(
     assert rows(edge.database, rezoned) == [("t-001", "d")]
     await edge_host.run("farm", "set", "t-001", "f-001", "--timezone", "Europe/Paris")
     assert rows(edge.database, COPY) == [("f-001", "Europe/Paris")]
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute("delete from telemetry_rezoned")
     await master.farm("t-001", "f-001", "Asia/Jakarta")
     assert await edge.fetch() == 1
@@ -290,6 +290,32 @@ async def test_intake_without_a_batch_gets_the_one_in_the_barn(edge: Edge, maste
     }  # fmt: skip
     assert (sent[12]["batch_id"], "batch_derived" in sent[12]) == ("mine", False)
     assert "batch_id" not in sent[13]
+
+
+async def test_barn_record_without_a_batch_gets_the_one_in_the_barn(
+    edge: Edge, master: Master
+) -> None:
+    del master
+    await edge.fetch()
+    at = NOW - timedelta(minutes=1)
+
+    def record(number: int, ts: datetime, **more: Any) -> tuple[str, bytes]:
+        payload = {
+            "record_id": f"r-{number}", "record_type": "mortality", "value": 1, "unit": None,
+            "recorded_by_ref": "ann", "recorded_at": at.isoformat(), **more,
+        }  # fmt: skip
+        return said("barn.record.created", payload, place=SCALE, ts=ts)
+
+    messages = [record(1, at), record(2, at, batch_id="mine"), record(3, NOW - 2 * DAY)]
+    for _ in range(2):
+        await handlers.commit(edge.pool, messages)
+    stored = rows(edge.database, "select record_id, batch_id from barn_records order by 1")
+    assert stored == [("r-1", "new"), ("r-2", "mine"), ("r-3", None)]
+    sent = {body["record_id"]: body for body in edge.sent_on("barn.record.created")}
+    assert (sent["r-1"]["batch_id"], sent["r-1"]["batch_derived"]) == ("new", True)
+    assert "batch_derived" not in sent["r-2"]
+    assert "batch_id" not in sent["r-3"]
+    assert rows(edge.database, "select distinct placed_count from cloud_batches") == [(100,)]
 
 
 @pytest.mark.timeout(180)

@@ -25,7 +25,7 @@ from farmiq.edge.identity import read_key
 from farmiq.edge.sync import enrolment
 from farmiq.plumbing import db, http, tokens
 from tests.integration.cloud.conftest import CloudSite, event
-from tests.support import preloaded
+from tests.support import databases, preloaded
 from tests.support.until import until
 
 CLUSTER = "hill-1"
@@ -135,7 +135,7 @@ def refused(answer: httpx2.Response, status: int, why: str) -> None:
 
 
 def moved(site: CloudSite, ahead: timedelta) -> None:
-    with psycopg.connect(site.database.admin_url) as owner:
+    with databases.connected(site.database.admin_url) as owner:
         owner.execute("insert into test_clock (ahead) values (%s)", (ahead,))
 
 
@@ -373,7 +373,7 @@ def heartbeat(**changes: Any) -> dict[str, Any]:
 
 
 def person(site: CloudSite, tenant: str) -> str:
-    with psycopg.connect(site.database.admin_url) as connection:
+    with databases.connected(site.database.admin_url) as connection:
         found = connection.execute(
             "select company_id from companies where tenant_id = %s", (tenant,)
         ).fetchone()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import sink, sinks
@@ -24,6 +23,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep
+from tests.support import databases
 from tests.support.devices import at as registered
 
 WORKS = (cloud_telemetry.READINGS, cloud_telemetry.AGGREGATES, sinks.DEVICE)
@@ -68,7 +68,7 @@ class Sites:
 
 @pytest.fixture
 async def sites(edge_db: Database, cloud_db: Database) -> AsyncIterator[Sites]:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company_id = accounts.add_company(connection, "t-1", name="One")
         accounts.add_user(connection, "a@b.c", company_id=company_id, password="x" * 12)
         token = accounts.open_sign_in(connection, "a@b.c", lasts=timedelta(hours=1))
@@ -124,7 +124,7 @@ async def test_an_aggregate_of_a_raw_metric_changes_no_reading(
     await sites.synced()
 
     def measured() -> list[tuple[object, ...]]:
-        with psycopg.connect(cloud_db.admin_url) as owner:
+        with databases.connected(cloud_db.admin_url) as owner:
             return owner.execute(
                 "select r.event_id, r.metric_value, r.occurred_at, l.reading_count "
                 "from telemetry_readings r, telemetry_latest l order by 1"

@@ -29,6 +29,7 @@ from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media import conftest as edges
 from tests.integration.edge.media.conftest import Edge, jpeg, rows, sha256
+from tests.support import databases
 from tests.support.until import until
 from tests.unit.messages import samples
 
@@ -99,7 +100,7 @@ class Cloud:
 
 
 def acked(database: Database) -> None:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute("set local session_replication_role = replica")
         owner.execute("update sync_outbox set status = 'acked'")
 
@@ -108,7 +109,7 @@ def acked(database: Database) -> None:
 async def cloud(
     cloud_db: Database, engines: dict[str, str], edge: Edge, tmp_path: Path
 ) -> AsyncIterator[Cloud]:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company = add_company(connection, "t-cam", name="Cam", timezone="Asia/Tokyo")
         add_user(connection, "p@cam.farm", company_id=company, password="a long enough password")
         other = add_company(connection, "t-other", name="Other")
@@ -144,7 +145,7 @@ async def cloud(
 
 
 def sign_in(cloud: Cloud, email: str) -> dict[str, str]:
-    with psycopg.connect(cloud.database.admin_url) as connection:
+    with databases.connected(cloud.database.admin_url) as connection:
         token = open_sign_in(connection, email, lasts=timedelta(hours=1))
     return {"Authorization": f"Bearer {token}"}
 

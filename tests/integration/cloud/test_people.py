@@ -4,13 +4,13 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app, terminal
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from tests.conftest import Database
+from tests.support import databases
 
 ANN, BEA = "ann@hill.farm", "bea@hill.farm"
 
@@ -19,7 +19,7 @@ ANN, BEA = "ann@hill.farm", "bea@hill.farm"
 def people(cloud_db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """Ann, signed in twice, and Bea, once."""
     monkeypatch.setenv("FARMIQ_CLOUD_DB_ADMIN_URL", cloud_db.admin_url)
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company = add_company(connection, "hill", name="Hill Farm", timezone="Asia/Bangkok")
         for email in (ANN, BEA):
             add_user(connection, email, company_id=company, password="long enough 1", role="admin")
@@ -35,7 +35,7 @@ def run(*arguments: str, expect: int = 0) -> Any:
 
 
 def sign_ins(database: Database) -> dict[str, int]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         rows = connection.execute(
             "select u.email, count(s.token_hash) from users u left join sign_ins s using (user_id) "
             "group by u.email"
@@ -91,7 +91,7 @@ def test_removed_person_is_signed_out_and_what_they_did_keeps_their_name(people:
 
 
 def test_rights_that_change_are_noted_and_a_repeat_is_not(people: Database) -> None:
-    with psycopg.connect(people.admin_url) as connection:
+    with databases.connected(people.admin_url) as connection:
         row = connection.execute("select company_id from companies").fetchone()
         assert row is not None
         for role in ("viewer", "viewer"):

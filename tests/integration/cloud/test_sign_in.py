@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import argon2
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.cloud.console import service
@@ -16,6 +15,7 @@ from farmiq.cloud.identity.checks import Checks
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 ANNA, PASSWORD = "anna@example.com", "correct horse"
@@ -59,7 +59,7 @@ async def browser(
     tasks: asyncio.TaskGroup,
     quick: None,  # noqa: ARG001 - before there are passwords
 ) -> AsyncIterator[Callable[[str], Browser]]:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         company = accounts.add_company(connection, "tenant-a", name="A")
         accounts.add_user(connection, ANNA, company_id=company, password=PASSWORD)
     settings = CloudSettings.load(

@@ -48,6 +48,12 @@ def topology(engines: dict[str, str], vhost: str) -> Command:
     )
 
 
+@pytest.fixture
+def work_vhost(vhost: str) -> str:
+    """The same that commands work on, with nothing declared."""
+    return vhost
+
+
 def as_login(url: str, name: str, password: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]

@@ -5,8 +5,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
 
-import psycopg
-
 from farmiq import trace
 from farmiq.cloud import bus, sink
 from farmiq.cloud.feed import service as feed
@@ -18,6 +16,7 @@ from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import has, url_of
 from tests.integration.cloud.test_deadletter_poison import put
 from tests.integration.cloud.test_sinks import kept, quick, sample, written
+from tests.support import databases
 from tests.support.until import until
 
 __all__ = ["quick"]
@@ -50,7 +49,7 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
 ) -> None:
     """From the cloud alone: nobody there has the edge's database."""
     event = sample("feed.lot.received", payload={"lot_id": 7})
-    with psycopg.connect(cloud.database.admin_url) as owner:
+    with databases.connected(cloud.database.admin_url) as owner:
         owner.execute(
             "insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)"
             " values (%(tenant_id)s, %(event_id)s, %(event_type)s, '', 'batch-1')",
@@ -75,7 +74,7 @@ async def test_a_reading_that_goes_in_aggregates_waits_for_nothing(
     cloud: CloudSite, edge_db: Database
 ) -> None:
     event_id = uuid4()
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("insert into metric_settings values ('co2', 'agg')")
         owner.execute(
             "insert into telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, metric_type, "
@@ -96,7 +95,7 @@ async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(
     waits, delivered, on_its_way = uuid4(), uuid4(), uuid4()
     now = datetime.now(UTC)
     seen = {delivered: 90, waits: 60, on_its_way: 0}
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         for event_id, seconds in seen.items():
             owner.execute(
                 "insert into ingress_dedupe (tenant_id, event_id, first_seen_at, content_hash) "
@@ -121,7 +120,7 @@ async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(
     )
     _keep_reading(cloud, waits)
     assert await trace.last_event(sites) == waits, "it is the newest that has arrived"
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("delete from ingress_dedupe")
     _keep_reading(cloud, on_its_way)
     assert await trace.last_event(sites) == on_its_way
@@ -129,7 +128,7 @@ async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(
 
 def _keep_reading(cloud: CloudSite, event_id: UUID) -> None:
     """As cloud-telemetry-service stores it."""
-    with psycopg.connect(cloud.database.admin_url) as owner:
+    with databases.connected(cloud.database.admin_url) as owner:
         owner.execute(
             "insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id, "
             "metric_type, metric_value, unit, occurred_at, trace_id) "

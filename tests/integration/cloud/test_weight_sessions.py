@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.weighvision.conftest import Weighing, stations
+from tests.support import databases
 from tests.unit.edge.weighvision.test_rules import facts
 
 __all__ = ["stations"]  # a fixture
@@ -74,7 +74,7 @@ class Told:
 
 @pytest.fixture
 async def pool(cloud_db: Database) -> AsyncIterator[db.Pool]:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         add_company(connection, "t-001", name="One")
         add_company(connection, "t-002", name="Two")
     async with db.pool(cloud_db.url, name="test") as opened:
@@ -286,6 +286,39 @@ async def test_image_without_a_session_creates_no_session(pool: db.Pool) -> None
     assert await landed(pool, [event]) == 1
     async with pool.connection() as connection:
         assert await db.fetch_value(connection, "select count(*) from weight_sessions") == 0
+
+
+async def test_incomplete_event_of_an_edge_changes_no_session(pool: db.Pool) -> None:
+    """Before the session's own events, between and after them; alone it makes no session."""
+    told = Told()
+    events = [told.event(fact) for fact in a_weighing()]
+    payload = words.SessionIncomplete(
+        session_id=told.session_id, missing=["image"], since=START, station_id="st-1"
+    )
+
+    def incomplete() -> BusEvent:
+        return msgspec.structs.replace(
+            events[0],
+            event_id=ids.new(),
+            event_type=words.SESSION_INCOMPLETE,
+            occurred_at=START - timedelta(days=1),
+            payload=msgspec.Raw(msgspec.json.encode(payload)),
+        )
+
+    whole = """
+        select to_jsonb(w), (select count(*) from weighvision_events) from weight_sessions w
+    """
+    async with pool.connection() as connection:
+        assert await landed(pool, [incomplete()]) == 1
+        assert await db.fetch_all(connection, whole) == []
+        await landed(pool, [*events, incomplete()])
+        ((before, _),) = await db.fetch_all(connection, whole)
+        await landed(pool, [incomplete()])
+        assert await db.fetch_all(connection, whole) == [(before, len(events) + 3)]
+        heard = "select max(stored_at) from weighvision_events where event_type <> %s"
+        heard_at = await db.fetch_value(connection, heard, words.SESSION_INCOMPLETE)
+    assert datetime.fromisoformat(before["heard_at"]) == heard_at
+    assert datetime.fromisoformat(before["start_at"]) == START
 
 
 @pytest.mark.req("RB-28")

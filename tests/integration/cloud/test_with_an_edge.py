@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx2
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import sink
+from farmiq.cloud.analytics import service as analytics
 from farmiq.cloud.telemetry import service as telemetry
 from farmiq.cloud.weighvision import service as weighvision
 from farmiq.config import CloudSettings, EdgeSettings
@@ -28,7 +28,7 @@ from tests.integration.cloud.test_edges import CLUSTER, EdgeHost, edge_host
 from tests.integration.edge.sync import owed
 from tests.integration.edge.sync.owed import make_due, owe, rows
 from tests.integration.edge.weighvision.conftest import Weighing, station
-from tests.support import devices
+from tests.support import databases, devices
 from tests.support.until import until
 from tests.unit.messages import examples
 
@@ -143,7 +143,7 @@ async def test_a_tenant_is_added_to_a_running_edge_by_one_command_and_keeps_its_
 async def test_an_edge_whose_key_somebody_else_replaced_raises_a_security_alert(
     edge_host: EdgeHost, edge: Edge
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as connection:
+    with databases.connected(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
@@ -180,7 +180,7 @@ async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(
 async def test_an_edge_with_nothing_to_send_hears_that_it_is_not_let_in(
     edge_host: EdgeHost, edge: Edge
 ) -> None:
-    with psycopg.connect(edge.database.admin_url) as connection:
+    with databases.connected(edge.database.admin_url) as connection:
         connection.execute("insert into sync_state (tenant_id) values ('t-001')")
 
     async def alerted() -> bool:
@@ -208,7 +208,7 @@ async def test_history_that_the_cloud_lost_comes_back_once(
     stored = "select event_id::text from telemetry_readings order by 1"
     every = sorted((str(each.event_id),) for each in events)
     await until(lambda: edge_host.site.rows(stored) == every)
-    with psycopg.connect(edge_host.site.database.admin_url) as owner:
+    with databases.connected(edge_host.site.database.admin_url) as owner:
         owner.execute("delete from telemetry_readings")
         owner.execute("delete from telemetry_latest")
     since, until_ = owed.BORN, owed.BORN + timedelta(minutes=2)
@@ -269,3 +269,37 @@ async def test_a_suspect_clock_and_the_station_of_a_weighing_reach_the_cloud(
     assert edge_host.site.rows("select clock_suspect from weighvision_events order by 1") == [
         (False,), (True,),
     ]  # fmt: skip
+
+
+@pytest.mark.req("RB-16")
+async def test_session_that_a_station_begins_marks_the_day_of_its_batch(
+    edge_host: EdgeHost, edge: Edge, tasks: asyncio.TaskGroup
+) -> None:
+    """From the station's message over outbox, ingestion and bus to analytics."""
+    place = Place("t-001", "f-001", "b-001", "scale-7")
+    devices.register(
+        edge.database.admin_url, [devices.at(place, kind="station", station_id=station(place))]
+    )
+    with databases.connected(edge_host.site.database.admin_url) as owner:
+        owner.execute("insert into farms values ('t-001', 'f-001', 'F', 'UTC')")
+        owner.execute("insert into barns values ('t-001', 'f-001', 'b-001', 'B')")
+        owner.execute(
+            "insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count, "
+            "placed_on) values ('t-001', 'lot-7', 'f-001', 'b-001', 'pig', 9, '2026-01-01')"
+        )
+        owner.execute("delete from analytics_dirty_days")
+    settings = CloudSettings.model_validate(edge_host.site.settings.model_dump(by_alias=True))
+    server = http.HttpServer(title="consumer", version="0")
+    tasks.create_task(sink.run(settings, server, weighvision.SINK))
+    tasks.create_task(sink.run(settings, server, analytics.DAYS))
+
+    await handlers.commit(edge.pool, [Weighing(place=place, at=datetime.now(UTC)).created()])
+    await until(edge.delivered)
+
+    # It waits for its row, or its day is marked already.
+    taken = (
+        "select 1 from analytics_pending where family = 'weighvision' union all "
+        "select 1 from analytics_dirty_days where batch_id = 'lot-7'"
+    )
+    await until(lambda: edge_host.site.rows(taken) == [(1,)])
+    assert edge_host.site.rows("select batch_id from weighvision_events") == [("lot-7",)]

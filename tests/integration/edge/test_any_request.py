@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.contracts import openapi
@@ -18,7 +17,7 @@ from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import jpeg, sha256
 from tests.integration.edge.sync.owed import owe_many
-from tests.support import any_request, devices
+from tests.support import any_request, databases, devices
 from tests.support.any_request import Known
 
 DEVICES = "/api/v1/devices/{tenant_id}/{device_id}"
@@ -192,7 +191,7 @@ def known(database: Database) -> dict[str, Known]:
 
 
 def _execute(database: Database, statement: str, *values: Any) -> None:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(statement.encode(), values)
 
 

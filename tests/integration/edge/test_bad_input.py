@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.edge.ingress import handlers, receipts
 from farmiq.edge.ingress.store import Outcome
 from farmiq.plumbing import db
 from tests.conftest import Database
-from tests.support import bad_input
+from tests.support import bad_input, databases
 from tests.support.bad_input import Sent
 
 BATCH = 50
@@ -25,7 +24,7 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 
 
 def row(database: Database, query: str) -> tuple[Any, ...]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         found = connection.execute(query.encode()).fetchone()
         assert found is not None
         return found

@@ -1,7 +1,6 @@
 """A broker that fills up is told of, and whoever sends too many bytes is held back."""
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq import doctor
@@ -15,12 +14,13 @@ from farmiq.plumbing.broker.load import Guard, Load
 from farmiq.plumbing.broker.store import Store, Use
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 
 async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: Database) -> None:
     def alerts() -> list[tuple[str, bool]]:
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             query = "select severity, closed_at is null from alerts where kind = 'broker.store'"
             return connection.execute(query).fetchall()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
 import pytest
 
 from farmiq import doctor
@@ -26,6 +25,7 @@ from farmiq.plumbing.broker import callout as broker_callout
 from farmiq.plumbing.messaging import mqtt, nats
 from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.devices import at, register
 from tests.support.until import until
 
@@ -69,7 +69,7 @@ class Site:
             await asyncio.wait([task])
 
     def alerts(self) -> list[Any]:
-        with psycopg.connect(self.database.admin_url) as connection:
+        with databases.connected(self.database.admin_url) as connection:
             query = "select subject, message from alerts where kind = 'broker.client_id' order by 1"
             return connection.execute(query).fetchall()
 
@@ -205,7 +205,7 @@ async def test_only_who_was_refused_is_told_of_and_nobody_for_whom_nobody_answer
     own = site.settings.mqtt_url.get_secret_value().replace("gateway:", "gateway:not")
 
     def logins() -> list[Any]:
-        with psycopg.connect(site.database.admin_url) as connection:
+        with databases.connected(site.database.admin_url) as connection:
             query = "select message from alerts where kind = 'broker.login'"
             return connection.execute(query).fetchall()
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from farmiq.cli import app
 from tests.conftest import Database
+from tests.support import databases
 
 HEADER = "tenant_id,farm_id,barn_id,device_id,station_id,kind\n"
 
@@ -30,7 +31,7 @@ class Terminal:
         return result
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        with psycopg.connect(self._database.admin_url) as connection:
+        with databases.connected(self._database.admin_url) as connection:
             return connection.execute(query.encode()).fetchall()
 
 
@@ -73,7 +74,7 @@ def test_a_device_is_listed_rotated_and_revoked(farmiq: Terminal) -> None:
     assert [each["device_id"] for each in listed] == ["n-1"]
     farmiq("revoke", "t-n", "n-1")
     assert "n-1" in farmiq("ls", "--state", "revoked").stdout
-    with psycopg.connect(farmiq._database.admin_url) as connection:
+    with databases.connected(farmiq._database.admin_url) as connection:
         connection.execute(
             "insert into device_state (tenant_id, device_id, state, since, last_seen_at) "
             "values ('t-1', 'd-1', 'late', now(), now())"
@@ -167,7 +168,7 @@ def test_permissions_are_printed_for_both_brokers(farmiq: Terminal) -> None:
 def test_what_was_done_is_told_to_scripts(
     edge_db: Database, tmp_path: Path, arguments: tuple[str, ...], said: dict[str, object]
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) "
             "values (gen_random_uuid(), 'office', 'viewer', '')"

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
@@ -29,6 +28,7 @@ from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.devices import at
 from tests.support.until import until
 
@@ -37,12 +37,12 @@ NEW = Place("t-1", "f-1", "b-1", "new.1:x")
 
 
 def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode()).fetchall()
 
 
 def move_clock(database: Database, ahead: timedelta) -> None:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             "insert into test_clock (ahead) values (%s) "
             "on conflict (only_row) do update set ahead = excluded.ahead",
@@ -219,7 +219,7 @@ class TestStatus:
         await intake.commit(pool, [retained])
         before = rows(edge_db, "select * from device_state")
         await intake.commit(pool, [retained])
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
             connection.execute("truncate sync_outbox")
         move_clock(edge_db, timedelta(days=5))
@@ -652,7 +652,7 @@ class TestService:
         )
         open_ = await edge.command(NEW, "ping", ttl_s=7 * 86_400)
         assert await devices.purge_commands(edge.pool, days=90) == {"forgotten": 0}
-        with psycopg.connect(edge.database.admin_url) as connection:
+        with databases.connected(edge.database.admin_url) as connection:
             connection.execute(
                 "update device_commands set expires_at = fn_now() + interval '92 days' "
                 "where command_id = %s",
@@ -674,7 +674,7 @@ async def client(pool: db.Pool) -> AsyncIterator[httpx2.AsyncClient]:
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, dict[str, str]]:
     made = {role: api_keys.new_key() for role in api_keys.ROLES}
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         for role, key in made.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq import config
@@ -18,7 +17,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
-from tests.support import brokers
+from tests.support import brokers, databases
 from tests.support.engines import state_dir
 from tests.support.until import until
 
@@ -82,7 +81,7 @@ async def test_a_million_messages_of_one_device_are_taken_in_bounded_memory(
             found = processes.look(gateway.pid)
             assert found is not None, (tmp_path / "gateway.log").read_text()[-2000:]
             most = max(most, processes.memory_bytes(found))
-            with psycopg.connect(edge_db.admin_url) as connection:
+            with databases.connected(edge_db.admin_url) as connection:
                 row = connection.execute("select count(*) from telemetry_raw").fetchone()
             return row == (COUNT,)
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import psycopg
-
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress import source
 from farmiq.edge.ingress.service import NAME, report_lost_session
@@ -17,6 +15,7 @@ from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import mqtt
 from farmiq.plumbing.runtime import lease
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 ALERTS = "select kind, subject, severity, seen_count from alerts where kind = 'broker.session_lost'"
@@ -41,7 +40,7 @@ async def test_session_that_somebody_ended_is_an_alert_and_so_is_who_took_its_pl
     follower.look()
 
     def alerts() -> list[object]:
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             return list(connection.execute(ALERTS).fetchall())
 
     async with db.pool(edge_db.url, name="test") as pool:

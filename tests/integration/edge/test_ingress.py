@@ -24,6 +24,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 PLACE = Place("t-1", "f-1", "b-1", "d-1")
@@ -47,7 +48,7 @@ TOPIC = topics.telemetry(PLACE, "temperature")
 
 
 def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode()).fetchall()
 
 
@@ -148,7 +149,7 @@ class TestKeep:
     ) -> None:
         raw = message()
         await handlers.commit(pool, [(TOPIC, raw)])
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
         outcome = await handlers.commit(pool, [(TOPIC, raw)])
         assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (0, 1, ())

@@ -25,6 +25,7 @@ from tests.conftest import Database
 from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
+from tests.support import databases
 from tests.support.until import until
 
 AT = datetime(2025, 1, 2, tzinfo=UTC)
@@ -65,7 +66,7 @@ async def test_the_dedupe_is_bounded_by_its_time_however_much_comes(
     most = 0
     for hour in range(4):
         ahead(edge_db, hours=hour, minutes=hour)
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute(
                 "insert into ingress_dedupe (tenant_id, event_id, first_seen_at, content_hash) "
                 "select 't', gen_random_uuid(), fn_now(), '' from generate_series(1, %s)",
@@ -224,7 +225,7 @@ async def test_numbers_of_refused_messages_are_missing_until_they_are_redriven(
 
 def delivered(database: Database) -> None:
     """The cloud has everything."""
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         for status in ("claimed", "acked"):
             owner.execute("update sync_outbox set status = %s", (status,))
 
@@ -381,7 +382,7 @@ async def test_what_it_sheds_first_is_half_of_quarantine_and_then_expired_ids(
     own = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
     await handlers.commit(pool, [(TOPIC, message())])
     await handlers.commit(pool, [(TOPIC, bytes([n]) * 100_000) for n in range(9)])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update ingress_dedupe set first_seen_at = now() - interval '4 days'")
     names = list(jobs.shedders(pool, own))
     assert names[:2] == ["quarantine", "dedupe"]

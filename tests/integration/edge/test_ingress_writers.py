@@ -24,6 +24,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.messaging.mqtt import Message
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 AT = datetime.now(UTC)
@@ -54,7 +55,7 @@ def sent(number: int, *, tenant_id: str = "t-1", event_id: UUID | None = None) -
 
 
 def contents(database: Database) -> dict[str, list[tuple[Any, ...]]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return {
             table: sorted(
                 connection.execute(f"select {columns} from {table}".encode()).fetchall()  # noqa: S608
@@ -64,7 +65,7 @@ def contents(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def clear(database: Database) -> None:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(f"truncate {', '.join(TABLES)}".encode())
 
 
@@ -126,7 +127,7 @@ class TestGoodFaith:
         outcome = await handlers.commit(pool, [sent(number) for number in range(MANY)])
 
         assert (outcome.new_count, len(outcome.stored), outcome.rejected) == (MANY, MANY, ())
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             times = connection.execute("""
                 select distinct r.ingested_at, o.created_at, o.next_attempt_at, d.first_seen_at
                 from telemetry_raw r join sync_outbox o on o.id = r.id
@@ -144,7 +145,7 @@ class TestGoodFaith:
         self, pool: db.Pool, edge_db: Database
     ) -> None:
         await handlers.commit(pool, [sent(number) for number in range(MANY)])
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute("delete from ingress_dedupe")
         outcome = await handlers.commit(pool, [sent(number) for number in range(MANY + MANY)])
 
@@ -157,7 +158,7 @@ class TestGoodFaith:
     ) -> None:
         batch = [sent(number) for number in range(MANY)]
         await handlers.commit(pool, batch)
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute("truncate ingress_dedupe, sync_outbox")
             connection.execute("update telemetry_raw set unit = 'as it was'")
         await handlers.commit(pool, batch)
@@ -198,7 +199,7 @@ class TestGoodFaith:
             batch[number] = (topic, json.dumps(body).encode())
         await handlers.commit(pool, batch)
 
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             flagged = connection.execute(
                 "select extract(year from occurred_at)::int from telemetry_raw "
                 "where clock_suspect order by 1"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 from fastapi.responses import JSONResponse
 
@@ -22,6 +21,7 @@ from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.sync.conftest import pool, settings
 from tests.integration.edge.sync.owed import event, force, owe
+from tests.support import databases
 
 __all__ = ["pool", "settings"]  # the fixtures
 OPENAPI = Path(__file__).parents[3] / "docs/openapi-edge.json"
@@ -41,7 +41,7 @@ async def edge(
     Weighvision(pool, timezone="UTC").add_to(server.app)
     await owe(pool, event("t-1"), event("t-2"))
     force(edge_db, "update sync_outbox set status = 'dlq', failed_at = now(), dlq_reason = 'x'")
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute(
             "insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, "
             "start_at) values (%s, 't-2', 'f', 'b', 'd-9', 's', now())",
@@ -60,7 +60,7 @@ async def edge(
 
 def key(database: Database, **scope: Any) -> dict[str, str]:
     made = api_keys.new_key()
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, areas) "
             "values (%s, %s, 'admin', %s, %s, %s)",

@@ -14,6 +14,7 @@ from farmiq.plumbing.runtime.lease import LeaderLease
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import rows
 from tests.integration.edge.test_quarantine import ahead
+from tests.support import databases
 from tests.support.until import until
 
 WAITS_FOR_A_LOCK = """
@@ -132,7 +133,7 @@ async def test_who_lost_it_stops_and_stands_by(
 
 
 def _given_to_another(database: Database) -> None:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "update leases set holder = 'b', fence = fence + 1, "
             "expires_at = now() + interval '50 seconds'"
@@ -148,7 +149,7 @@ async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
     leader._sure_until = 0.0  # as after a long sleep
     await leader.confirm()
     assert leader._sure_until > 0
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update leases set holder = 'b', fence = fence + 1")
     leader._sure_until = 0.0
     asking = asyncio.create_task(leader.confirm())
@@ -208,7 +209,7 @@ async def test_a_holder_frozen_while_it_renews_does_not_keep_the_lease(
     ):
         frozen = LeaderLease(frozen_pool, name="door", holder="a", lasts_s=60)
         await frozen._until_mine()
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute("select from leases for update")
             renewing = asyncio.create_task(frozen._renew())
             await until(lambda: rows(edge_db, WAITS_FOR_A_LOCK) == [(1,)])

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
@@ -27,6 +26,7 @@ from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import CursorMovedError
 from farmiq.plumbing.messaging.stream import Position, Start
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.until import until
 
 PLACES = [Place("t-1", "f-1", "b-1", f"d-{number}") for number in range(6)]
@@ -42,7 +42,7 @@ def reading(place: Place, event_id: UUID | None = None, *, value: float = 21.5) 
 
 
 def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode()).fetchall()
 
 
@@ -171,7 +171,7 @@ async def test_two_gateways_at_once_store_each_message_once(
         standby = group.create_task(service.run(second, http.HttpServer(title="test", version="0")))
         while takeovers() < 3:
             # The lease ends while its holder still works: the other one takes it.
-            with psycopg.connect(edge_db.admin_url) as connection:
+            with databases.connected(edge_db.admin_url) as connection:
                 connection.execute("update leases set expires_at = fn_now()")
             await publish(broker, *readings(50))
             sent += 50
@@ -214,7 +214,7 @@ async def test_restored_database_reads_the_log_again_and_tells_of_the_gap(
     ) as reader:
         await reader.start(None)
         await reader.purge(below_seq=21)
-    with psycopg.connect(edge_db.admin_url) as connection:  # as after a restore of message 10
+    with databases.connected(edge_db.admin_url) as connection:  # as after a restore of message 10
         connection.execute("update broker_cursors set seq = 10")
         connection.execute("truncate telemetry_raw, sync_outbox, ingress_dedupe cascade")
     async with gateway(settings):
@@ -236,7 +236,7 @@ async def test_gap_behind_the_slowest_lane_raises_an_alert(
     ) as reader:
         await reader.start(None)
         await reader.purge(below_seq=21)
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute("update broker_cursors set seq = 5 where lane = 0")
         moved = connection.execute(
             "update broker_cursors set seq = seq where lane = 1 returning seq"
@@ -459,7 +459,7 @@ async def test_purge_after_the_broker_lost_its_files_removes_nothing_unread(
             assert streams.problem is None
         await publish(broker, *readings(4))
         await until(lambda: stored(edge_db) == 64)
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute("lock table telemetry_raw in exclusive mode")
             await publish(broker, *readings(20))
             before = (await log_info(broker)).last_seq

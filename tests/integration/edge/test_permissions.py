@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
 import pytest
 
 from farmiq.edge.devices import credentials, registration
@@ -27,6 +26,7 @@ from farmiq.plumbing.broker import users as broker_files
 from farmiq.plumbing.broker.follow import Follower
 from farmiq.plumbing.messaging import mqtt
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.devices import at
 from tests.support.until import until
 
@@ -330,7 +330,7 @@ async def test_what_the_broker_refuses_becomes_a_security_alert(
         while found < 5:
             found += int(str((await devices.watch_log(pool, follower))["refusals"]))
             await asyncio.sleep(0.01)
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         rows = connection.execute("select kind, subject, severity, seen_count, message from alerts")
         ((kind, subject, severity, count, message),) = rows.fetchall()
     assert (kind, subject, severity, count) == (broker_log.PERMISSION, "127.0.0.1", "security", 5)

@@ -22,6 +22,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids, log
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
+from tests.support import databases
 
 OTHER = topics.telemetry(Place("t-9", "f", "b", "d"), "temperature")
 
@@ -40,7 +41,7 @@ def settings(database: Database, **more: str) -> EdgeSettings:
 
 def ahead(database: Database, **by: float) -> None:
     """Move the clock that decides (C-101)."""
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "insert into test_clock (ahead) values (%s) on conflict on constraint "
             "test_clock_pkey do update set ahead = excluded.ahead",
@@ -161,7 +162,7 @@ class TestBounds:
     ) -> None:
         one = settings(edge_db, QUARANTINE_MAX_BYTES=str(2**20))
         await handlers.commit(pool, [(TOPIC, b"old " * 100)])
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute("update quarantine set kind = 'not_recorded'")
         for n in range(15):
             ahead(edge_db, minutes=n)
@@ -234,7 +235,7 @@ class Caller:
 @pytest.fixture
 async def caller(pool: db.Pool, edge_db: Database) -> AsyncIterator[Caller]:
     keys: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         for role, key in keys.items():
             owner.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",

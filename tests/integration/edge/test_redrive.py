@@ -24,7 +24,7 @@ from farmiq.plumbing.deadletters import Filter, Result
 from tests.conftest import Database
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead
-from tests.support import preloaded
+from tests.support import databases, preloaded
 from tests.support.until import until
 
 ALL: Filter = {}
@@ -76,7 +76,7 @@ async def test_what_is_still_wrong_stays_with_the_reasons_of_today(
     pool: db.Pool, edge_db: Database
 ) -> None:
     await handlers.commit(pool, [(TOPIC, b"bad"), (TOPIC, b"bad")])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update quarantine set reasons = array['of old'], gist = 'of old'")
     assert await again(pool) == Result(1, refused=1)
     ((reason, gist, received, redriven),) = rows(
@@ -92,7 +92,7 @@ async def test_a_message_that_waited_for_days_is_not_taken_for_a_wrong_clock(
     long_ago = datetime.now(UTC) - timedelta(days=3)
     with nobody_records_readings():
         await handlers.commit(pool, [(TOPIC, message(ts=long_ago.isoformat()))])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update quarantine set first_received_at = %s", (long_ago,))
     assert (await again(pool)).accepted == 1
     assert rows(edge_db, "select clock_suspect from telemetry_raw") == [(False,)]
@@ -127,7 +127,7 @@ async def test_an_id_that_only_the_outbox_remembers_does_not_make_a_message_vani
     """Its content may be another one: it stays, as a conflict."""
     (event,) = await put_aside(pool, 1)
     await handlers.commit(pool, [(TOPIC, message(event, payload={"value": 9, "unit": "C"}))])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("delete from ingress_dedupe")
     assert await again(pool) == Result(1, refused=1)
     ((kind, reason),) = rows(edge_db, "select kind, reasons[1] from quarantine")

@@ -15,6 +15,7 @@ from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.plumbing import ids
 from tests.conftest import Database
 from tests.sql import two_companies
+from tests.support import databases
 
 Instant = str | datetime
 
@@ -65,8 +66,8 @@ class Farm:
     def connected(cls, database: Database, *, at: Instant | None = None) -> "Iterator[Farm]":
         """A farm with connections of its owner and of the services, at this instant."""
         with (
-            psycopg.connect(database.admin_url, autocommit=True) as owner,
-            psycopg.connect(database.url, autocommit=True) as service,
+            databases.connected(database.admin_url, autocommit=True) as owner,
+            databases.connected(database.url, autocommit=True) as service,
         ):
             farm = cls.make(database, owner, service)
             if at is not None:

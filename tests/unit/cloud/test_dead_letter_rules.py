@@ -1,5 +1,7 @@
 """Dead letters: what their headers and bodies tell, whatever those hold."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from farmiq.cloud import bus
 from farmiq.cloud.deadletter import rules
-from farmiq.cloud.deadletter.rules import BusFilter, Group
+from farmiq.cloud.deadletter.rules import BusFilter, Group, Remaining
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.delivery import Delivery, Properties
 
@@ -100,3 +102,57 @@ def test_a_group_knows_its_span() -> None:
         group.add(rules.read(PILE, delivered(b'{"event_type": "a.b"}', **headers)))
     assert (group.count, group.oldest, group.newest) == (3, "2026-01-01", "2026-01-02")
     assert group.event_types == {"a.b"}
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_letter_goes_back_without_a_person_only_if_its_cause_is_over() -> None:
+    letter = replace(
+        rules.read(PILE, delivered(b'{"tenant_id": "t"}')), reason=bus.unknown_tenant("t")
+    )
+    assert rules.redrive_at(letter, {"other"}) is None
+    assert rules.redrive_at(letter, {"t"}) is not None
+    # What another tenant's letter says, or a sender chose to say, is no such reason.
+    for reason in (bus.unknown_tenant("other"), f"x {bus.unknown_tenant('t')}", "no good"):
+        assert rules.redrive_at(replace(letter, reason=reason), {"t", "other"}) is None
+    assert rules.redrive_at(replace(letter, reason=rules.CONSUMER_ENDED), ()) is not None
+
+
+def test_letter_that_died_again_waits_and_is_left_alone_after_its_last_time() -> None:
+    sent = delivered(**{"x-death": [{"queue": bus.FEED.queue, "reason": "delivery_limit"}]})
+    for redriven, after_s in enumerate(rules.REDRIVE_AFTER_S, 1):
+        properties = deliveries.afresh(sent, redriven_at=NOW)
+        deaths = [{"queue": bus.FEED.queue, "reason": "delivery_limit"}]
+        sent = delivered(**{**(properties.headers or {}), "x-death": deaths})
+        letter = rules.read(PILE, sent)
+        assert letter.redriven == redriven
+        if redriven < len(rules.REDRIVE_AFTER_S):
+            later_s = rules.REDRIVE_AFTER_S[redriven]
+            assert rules.redrive_at(letter, ()) == NOW + timedelta(seconds=later_s)
+            assert later_s > after_s
+    assert rules.redrive_at(letter, ()) is None
+    # A person's redrive starts anew.
+    assert not (deliveries.afresh(sent).headers or {}).keys() & set(deliveries.OURS)
+
+
+@given(st.text(max_size=40), st.integers())
+def test_any_redriven_headers_are_read(text: str, count: int) -> None:
+    headers = {deliveries.REDRIVEN: count, deliveries.REDRIVEN_AT: text}
+    letter = replace(rules.read(PILE, delivered(**headers)), reason=rules.CONSUMER_ENDED)
+    rules.redrive_at(letter, ())
+
+
+def test_message_has_the_count_the_most_frequent_reasons_and_the_command() -> None:
+    remaining = Remaining()
+    for number in range(60):
+        for _ in range(60 - number):
+            remaining.add(f"reason {number}")
+    assert len(remaining.kinds) == rules.MAX_REASONS + 1
+    assert sum(remaining.kinds.values()) == remaining.count == 1830
+    message = remaining.message(PILE, tenant_id="t-001")
+    assert message.startswith("1830 events wait in the dead letters of cloud-feed-service: ")
+    assert "reason 0 (60); reason 1 (59); " in message
+    assert message.endswith(
+        f"; …. Repair the cause, then: farmiq dlq redrive --queue {PILE} --tenant t-001"
+    )

@@ -46,6 +46,8 @@ def test_the_queues_that_document_001_names_are_there() -> None:
         "farmiq.cloud-telemetry-service.agg.queue",
         "farmiq.cloud-analytics-service.kpi.queue",
         "farmiq.cloud-analytics-service.days.queue",
+        "farmiq.cloud-alerts-service.signals.queue",
+        "farmiq.cloud-alerts-service.edge.queue",
         "farmiq.cloud-media-store.store.queue",
         "farmiq.cloud-telemetry-service.dlq.queue",
     ):
@@ -59,8 +61,8 @@ def test_analytics_gets_every_event_that_marks_days() -> None:
     assert bound == {
         "telemetry.ingested", "telemetry.aggregated", "weighvision.session.created",
         "weighvision.session.finalized", "weighvision.session.cancelled",
-        "weighvision.weight.recorded", "feed.intake.recorded", "feed.lot.received",
-        "barn.record.created",
+        "weighvision.session.incomplete", "weighvision.weight.recorded",
+        "feed.intake.recorded", "feed.lot.received", "barn.record.created",
     }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ a_day = st.builds(
     age_days=st.integers(0, 1000),
     mean_kg=st.floats(0.001, 3000),
     count=st.integers(1, 5000),
-    sd_kg=st.none() | st.floats(0, 500),
+    sd_kg=st.none() | st.floats(0, 500) | st.just(1e300),
 )
 
 
@@ -110,6 +110,13 @@ def test_any_weighings_give_a_curve_or_a_reason(days: list[DailyMean]) -> None:
     except NotEnoughDataError:
         return
     _check(curve)
+
+
+@pytest.mark.parametrize("sd_kg", [1e9, 1e200])
+def test_absurd_spread_gives_a_reason_and_no_error(sd_kg: float) -> None:
+    days = [DailyMean(age, 0.05 * age, 5, sd_kg) for age in range(1, 12)]
+    with pytest.raises(NotEnoughDataError):
+        growth.fit(days).at(25)
 
 
 @given(

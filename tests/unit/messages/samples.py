@@ -65,6 +65,17 @@ _DROPPED = {
     "last_seq": 140,
     "reason": "buffer full",
 }
+_ALERT = {
+    "alert_id": MEDIA_ID,
+    "code": "ingress.impostor",
+    "subject": f"{PLACE.farm_id}/{PLACE.barn_id}/{PLACE.device_id}",
+    "severity": "security",
+    "first_at": AT,
+    "last_at": AT,
+    "count": 3,
+    "message": "messages on this device's topic speak for somebody else",
+    "edge_cluster_id": "edge-01",
+}
 
 BY_DEVICES: dict[str, dict[str, Any]] = {
     "telemetry.reading": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"},
@@ -119,6 +130,12 @@ ON_THE_BUS: dict[str, dict[str, Any]] = {
         "inference_result_id": MEDIA_ID,
     },
     "weighvision.session.cancelled": {"status": "cancelled", "reason": "the animal left"},
+    "weighvision.session.incomplete": {
+        "session_id": str(SESSION_ID),
+        "missing": ["weight", "image (announced, not uploaded)"],
+        "since": AT,
+        "station_id": "station-1",
+    },
     "media.stored": {
         "media_id": MEDIA_ID,
         "path": "tenants/t-001/frame-001.jpg",
@@ -153,6 +170,8 @@ ON_THE_BUS: dict[str, dict[str, Any]] = {
     },
     "device.status": _STATUS,
     "device.buffer.dropped": _DROPPED,
+    "edge.alert.opened": _ALERT,
+    "edge.alert.closed": {**_ALERT, "closed_by": "edge"},
 }
 
 

@@ -16,6 +16,7 @@ ROUTING_KEYS = {
     "telemetry.ingested", "telemetry.aggregated",
     "weighvision.session.created", "weighvision.weight.recorded", "weighvision.image.captured",
     "weighvision.session.finalized", "weighvision.session.cancelled",
+    "weighvision.session.incomplete", "edge.alert.opened", "edge.alert.closed",
     "media.stored", "inference.completed", "sync.batch.sent", "sync.batch.acked",
     "feed.intake.recorded", "feed.lot.received", "barn.record.created", "kpi.daily.updated",
     "device.status", "device.buffer.dropped",
@@ -83,7 +84,9 @@ def test_only_commands_and_receipts_go_down() -> None:
 
 def test_only_events_about_a_whole_tenant_may_leave_the_place_open() -> None:
     optional = {kind.name for kind in catalogue.BUS.values() if kind.place_optional}
-    assert optional == {"sync.batch.sent", "sync.batch.acked"}
+    assert optional == {
+        "sync.batch.sent", "sync.batch.acked", "edge.alert.opened", "edge.alert.closed"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "carrier"), EVERY_WAY)

@@ -13,6 +13,7 @@ from farmiq.cloud.console import look, pages, words
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.plumbing.http import HttpError
 
 SESSIONS = "/api/v1/weighvision/sessions"
@@ -125,7 +126,7 @@ class WeighingApi(api.Routes):
         operation_id="getWeighings",
         response_description="A page.",
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, 404: "NOT_FOUND: there is no such company, or not for you."},
+        responses={200: api.CSV, **NO_COMPANY},
     )
     async def sessions(
         self, request: Request, response: Response, query: Annotated[WeighingFilter, Query()]

@@ -51,6 +51,7 @@ _EVENT_WORDS = {
     weighvision.IMAGE_CAPTURED: "Image",
     weighvision.SESSION_FINALIZED: "Session finalized",
     weighvision.SESSION_CANCELLED: "Given up by the station",
+    weighvision.SESSION_INCOMPLETE: "Parts missing at the edge",
 }
 
 

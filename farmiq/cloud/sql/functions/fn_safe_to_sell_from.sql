@@ -1,5 +1,7 @@
 -- The first date on which animals of a batch may be sold: the latest end of the withdrawal of any
--- treatment or vaccination that counts; null without one. Of no animals, it is none.
+-- treatment or vaccination that counts; null without one. Of no animals, it is none. A record that
+-- has the batch counts on whatever day; one whose batch was derived counts for that batch and for
+-- the one that is in the barn on that day by now: too many days are safe, too few are not.
 create or replace function fn_safe_to_sell_from(tenant text, batch text) returns date
 language sql stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -20,7 +22,7 @@ as $$
     select (r.occurred_at at time zone b.timezone)::date, r.withdrawal_days
     from of_batch b
     join public.counted_records r on r.tenant_id = b.tenant_id and r.farm_id = b.farm_id
-      and r.barn_id = b.barn_id and r.batch_id is null
+      and r.barn_id = b.barn_id and (r.batch_id is null or r.batch_derived)
     where r.record_type in ('treatment', 'vaccination') and r.value_number > 0
       and not r.clock_suspect
       and (r.occurred_at at time zone b.timezone)::date between b.placed_on and b.closed_on

@@ -7,7 +7,8 @@ select e.tenant_id, e.event_id, e.farm_id, e.barn_id, e.occurred_at, e.clock_sus
   case when jsonb_typeof(e.payload -> 'withdrawal_days') = 'number'
     then (e.payload ->> 'withdrawal_days')::integer end as withdrawal_days,
   e.payload ->> 'batch_id' as batch_id,
-  e.payload ->> 'replaces' as replaces
+  e.payload ->> 'replaces' as replaces,
+  coalesce(e.payload -> 'batch_derived' = 'true', false) as batch_derived
 from barn_events e
 where not exists (
   select from barn_events r

@@ -5,7 +5,8 @@ select e.tenant_id, e.event_id, e.event_type, e.farm_id, e.barn_id, e.device_id,
   e.clock_suspect, e.source, e.quantity_kg, e.feed_lot_id,
   e.payload ->> 'feed_product_id' as feed_product_id,
   e.payload ->> 'batch_id' as batch_id,
-  fn_replaced_event(e.payload) as replaces
+  fn_replaced_event(e.payload) as replaces,
+  coalesce(e.payload -> 'batch_derived' = 'true', false) as batch_derived
 from feed_events e
 where not exists (
   select from feed_events r

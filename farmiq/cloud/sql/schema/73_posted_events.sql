@@ -20,6 +20,9 @@ create unique index posted_events_replaces_key on posted_events (tenant_id, even
   where replaces is not null;
 create index posted_events_subject_idx on posted_events (tenant_id, event_type, subject);
 create index posted_events_event_id_idx on posted_events (tenant_id, event_id);
+create index posted_events_batch_idx on posted_events
+  (tenant_id, (event -> 'payload' ->> 'batch_id'))
+  where (event -> 'payload' ->> 'batch_id') is not null;
 create index posted_events_pending_idx on posted_events (event_type, posted_at)
   where published_at is null;
 

@@ -2,6 +2,8 @@
 -- its subject, an edge's alert, or a camera's. opened_at and resolved_at are the event's own time,
 -- raised_at is when it came here; paged_at is when people were told of it first, if they were.
 -- held_by: an open episode or a maintenance window because of which nobody is told.
+-- withdrawn: later data showed that it never was. signal: what its rule looks at, if a rule made it;
+-- is_absence: because nothing came.
 create table alert_episodes (
   tenant_id text not null constraint alert_episodes_tenant_fkey references companies (tenant_id),
   episode_id uuid not null,
@@ -33,13 +35,24 @@ create table alert_episodes (
   acknowledged_at timestamptz,
   acknowledged_by text,
   note text,
+  signal text,
+  is_absence boolean not null default false,
   constraint alert_episodes_pkey primary key (tenant_id, episode_id),
   constraint alert_episodes_times check (resolved_at is null or resolved_at >= opened_at)
 );
 create unique index alert_episodes_open_key on alert_episodes (tenant_id, cause)
   where state in ('active', 'acknowledged');
 create index alert_episodes_cause_idx on alert_episodes (tenant_id, cause, opened_at desc);
+-- Those that an edge had open at a moment: its heartbeat says how many there should be.
+create index alert_episodes_edge_idx on alert_episodes
+  (tenant_id, edge_cluster_id, coalesce(resolved_at, 'infinity'::timestamptz))
+  where source = 'edge';
 create index alert_episodes_opened_at_idx on alert_episodes (tenant_id, opened_at desc, episode_id);
+-- Nobody was told of these yet.
+create index alert_episodes_unpaged_idx on alert_episodes (last_at)
+  where state = 'active' and paged_at is null;
+create index alert_episodes_ended_idx on alert_episodes (resolved_at)
+  where state in ('resolved', 'withdrawn');
 
 alter table alert_episodes enable row level security;
 alter table alert_episodes force row level security;

@@ -1,5 +1,6 @@
 -- What each edge last said of itself, for each tenant that it speaks for.
--- clock_offset_s is how far its clock is ahead of ours, the way included.
+-- clock_offset_s is how far its clock is ahead of ours, the way included. Totals and farms are null
+-- from an edge that sends none. open_alerts: those that this tenant was told of.
 create table edge_heartbeats (
   tenant_id text not null,
   edge_cluster_id text not null,
@@ -11,6 +12,11 @@ create table edge_heartbeats (
   oldest_s double precision not null,
   dlq bigint not null,
   disk_percent double precision not null,
+  open_alerts bigint,
+  quarantine bigint,
+  dead_letters bigint,
+  losses bigint,
+  farms text[],
   constraint edge_heartbeats_pkey primary key (tenant_id, edge_cluster_id)
 );
 

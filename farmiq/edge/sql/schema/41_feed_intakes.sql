@@ -1,6 +1,6 @@
--- Feed that animals took in: told by a device, imported, or derived from a silo's weight. Each is owed
--- to the cloud as feed.intake.recorded under the same id. parent_event_id is what it was made from: an
--- import, or the reading that ended a fall of weight; null if a device told it itself.
+-- Feed that animals took in: told by a device, imported, derived from a silo's weight, or entered by
+-- people. Each is owed to the cloud as feed.intake.recorded under the same id. parent_event_id is what
+-- it was made from: an import, or the reading that ended a fall of weight; else null.
 create table feed_intakes (
   intake_id uuid not null,
   tenant_id text not null,
@@ -20,6 +20,8 @@ create table feed_intakes (
   clock_suspect boolean not null default false,
   -- The batch that the device named, or that was in the barn on the local day.
   batch_id text,
+  -- Who entered it over HTTP; null if a device told it, or if it was made from something.
+  recorded_by text,
   constraint feed_intakes_pkey primary key (tenant_id, intake_id)
 );
 -- The same rows of the same import, whatever id the sender gave it this time (D-61).

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import bus, sink
@@ -18,11 +17,15 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.bus import amqp
 from tests.integration.cloud.conftest import CloudSite
+from tests.support import databases
 
 PLACED_ON = date(2026, 3, 1)
 
-_store_feed = sink.insert_into("feed_events")
-_store_barn = sink.insert_into("barn_events")
+_STORES = {
+    "feed": sink.insert_into("feed_events"),
+    "barn": sink.insert_into("barn_events"),
+    "weighvision": weighvision.apply_events,
+}
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Analytics:
     # --- master data
 
     def owner(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.site.database.admin_url) as connection:
+        with databases.connected(self.site.database.admin_url) as connection:
             cursor = connection.execute(query.encode(), args or None)
             return cursor.fetchall() if cursor.description else []
 
@@ -148,14 +151,10 @@ class Analytics:
     async def store(self, *events: BusEvent) -> None:
         """As the services that own the events do."""
         async with db.transaction(self.pool) as tx:
-            for event in events:
-                match event.event_type.partition(".")[0]:
-                    case "feed":
-                        await _store_feed(tx, [event])
-                    case "barn":
-                        await _store_barn(tx, [event])
-                    case "weighvision":
-                        await weighvision.apply_events(tx, [event])
+            for family, store in _STORES.items():
+                own = [event for event in events if event.event_type.startswith(f"{family}.")]
+                if own:
+                    await store(tx, own)
 
     async def hear(self, *events: BusEvent) -> None:
         """As analytics takes them from its queue."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import http
 from tests.integration.cloud.analytics.conftest import Analytics, at, on
+from tests.support import databases
 
 HOUR = timedelta(hours=1)
 
@@ -44,7 +44,7 @@ async def reader(analytics: Analytics) -> AsyncIterator[Reader]:
     await farm.send(*farm.weighing(at(2), 1.1), farm.record(at(3), "mortality", 10))
     await farm.settle()
     tokens = {}
-    with psycopg.connect(farm.site.database.admin_url) as owner:
+    with databases.connected(farm.site.database.admin_url) as owner:
         for name, tenant_id in (("ann", "t-001"), ("bea", "t-002")):
             company = owner.execute(
                 "select company_id from companies where tenant_id = %s", (tenant_id,)

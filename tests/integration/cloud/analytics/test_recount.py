@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from aio_pika.abc import AbstractChannel
 from hypothesis import assume, given, settings
@@ -34,7 +33,7 @@ from farmiq.cloud.weighvision import service as weighvision
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
 from tests.conftest import Database
-from tests.support import recount, worked_examples
+from tests.support import databases, recount, worked_examples
 from tests.support.recount import Figure, MasterData, TieError
 
 Event = dict[str, Any]
@@ -98,7 +97,7 @@ class Cloud:
 
     def _hasten(self) -> bool:
         """False if no mark is left and no event waits for its own service."""
-        with psycopg.connect(self.admin_url) as connection:
+        with databases.connected(self.admin_url) as connection:
             left = [
                 connection.execute(statement).rowcount
                 for statement in (
@@ -134,11 +133,11 @@ class Cloud:
 
 
 @pytest.fixture
-async def cloud(cloud_db: Database, vhost: str) -> AsyncIterator[Cloud]:
+async def cloud(cloud_db: Database, work_vhost: str) -> AsyncIterator[Cloud]:
     async with (
         db.pool(cloud_db.url, name="test") as pool,
-        amqp.publisher(vhost, name="test", topology=bus.TOPOLOGY) as publisher,
-        amqp.connection(vhost, name="test") as connection,
+        amqp.publisher(work_vhost, name="test", topology=bus.TOPOLOGY) as publisher,
+        amqp.connection(work_vhost, name="test") as connection,
     ):
         await amqp.ensure(connection, bus.TOPOLOGY)
         yield Cloud(pool, publisher, await connection.channel(), cloud_db.admin_url)
@@ -471,6 +470,13 @@ def _replaced(draw: st.DrawFn, events: list[Event], family: str) -> dict[str, in
     return {"replaces": None} if which == "lost" else {}
 
 
+def _of_batch(draw: st.DrawFn, named: str | None) -> dict[str, Any]:
+    """A batch that somebody named, or that was in the barn by what was registered at first."""
+    if named is None:
+        return {}
+    return {"batch_id": named} | ({"batch_derived": True} if draw(st.booleans()) else {})
+
+
 @st.composite
 def _intakes(draw: st.DrawFn) -> Make:
     barn_id, named, grams = draw(BARNS), draw(NAMED), draw(st.integers(1, 90_000))
@@ -481,7 +487,7 @@ def _intakes(draw: st.DrawFn) -> Make:
         if event_type == "feed.lot.received":
             payload["feed_lot_id"] = "lot-1"
         else:
-            payload |= {"source": "MANUAL"} | ({"batch_id": named} if named else {})
+            payload |= {"source": "MANUAL"} | _of_batch(draw, named)
         return [
             {
                 "event_type": event_type,
@@ -500,7 +506,7 @@ def _records(draw: st.DrawFn) -> Make:
     barn_id, named = draw(BARNS), draw(NAMED)
     kind = draw(st.sampled_from(["mortality"] * 3 + ["cull", "head_count", "water", "temperature"]))
     most = {"mortality": 5, "cull": 5, "head_count": 300}.get(kind)
-    value = draw(st.integers(0, most) if most else st.integers(1, 40_000).map(lambda n: n / 100))
+    value = draw(st.integers(0, most) if most else st.integers(1, 20_000).map(lambda n: n / 100))
     unit = draw(st.sampled_from([None, "l", "L", "m3"])) if kind == "water" else None
 
     def make(draw: st.DrawFn, at: datetime, events: list[Event]) -> list[Event]:
@@ -511,7 +517,7 @@ def _records(draw: st.DrawFn) -> Make:
             "unit": unit,
             "recorded_by_ref": "anna",
             "recorded_at": at.isoformat().replace("+00:00", "Z"),
-            **({"batch_id": named} if named else {}),
+            **_of_batch(draw, named),
             **_replaced(draw, events, "barn."),
         }
         return [
@@ -585,7 +591,7 @@ async def test_figures_equal_a_recount_for_any_order_and_repetition(
         meant = recount.recount(life.events, life.last)
     except TieError:
         assume(False)
-    with psycopg.connect(cloud.admin_url) as connection:
+    with databases.connected(cloud.admin_url) as connection:
         add_company(connection, life.tenant_id, name=life.tenant_id)
     await cloud.register(life.first)
     deliveries = [
@@ -617,7 +623,7 @@ async def test_figures_equal_a_recount_for_any_order_and_repetition(
 
 
 async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: Cloud) -> None:
-    with psycopg.connect(cloud.admin_url) as connection:
+    with databases.connected(cloud.admin_url) as connection:
         add_company(connection, worked_examples.TENANT, name="One")
     master, events = worked_examples.master_data(), worked_examples.events()
     await cloud.register(master)
@@ -636,3 +642,22 @@ async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: 
         for batch_id, on in worked_examples.SAFE_TO_SELL_FROM.items():
             query = "select fn_safe_to_sell_from(%s, %s)"
             assert await db.fetch_value(connection, query, worked_examples.TENANT, batch_id) == on
+
+
+@pytest.mark.req("RB-15")
+async def test_buckets_that_telemetry_publishes_bring_figures_of_their_day(cloud: Cloud) -> None:
+    """Analytics gets no reading here: what it hears of is telemetry.aggregated alone."""
+    with databases.connected(cloud.admin_url) as connection:
+        add_company(connection, worked_examples.TENANT, name="One")
+    await cloud.register(worked_examples.master_data())
+    await cloud.settle()
+    readings = [
+        event for event in worked_examples.events() if event["event_type"] == "telemetry.ingested"
+    ]
+
+    await cloud.deliver(telemetry.READINGS, readings)
+    await cloud.settle()
+
+    found = await cloud.figures(worked_examples.TENANT)
+    kinds_of_day = {kind for _, _, on, kind in found if on == date(2026, 3, 29)}
+    assert {"data_coverage", "thi_hours", "water_per_head"} <= kinds_of_day

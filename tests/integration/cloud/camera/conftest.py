@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.cloud.camera.accounts.api import ROOT, Api
@@ -18,6 +17,7 @@ from farmiq.plumbing import db, http
 from farmiq.plumbing.images.gallery import Gallery
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
+from tests.support import databases
 from tests.support.camera_days import Days
 
 HOUR = timedelta(hours=1)
@@ -36,7 +36,7 @@ class Accounts:
 
     @contextmanager
     def days(self, company_id: UUID | None = None) -> Iterator[Days]:
-        with psycopg.connect(self.database.admin_url) as connection:
+        with databases.connected(self.database.admin_url) as connection:
             yield Days(connection, company_id or self.one)
 
     async def get(self, path: str, *, who: str = "viewer", **query: Any) -> httpx2.Response:
@@ -71,7 +71,7 @@ class Accounts:
 @pytest.fixture
 async def accounts(cloud_db: Database, engines: dict[str, str]) -> AsyncIterator[Accounts]:
     password = "a long enough password"
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         one = add_company(connection, "t-one", name="One")
         two = add_company(connection, "t-two", name="Two")
         for role in ROLES:

@@ -3,13 +3,13 @@
 from datetime import date, timedelta
 from uuid import UUID
 
-import psycopg
 import pytest
 from PIL import Image
 
 from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.plumbing.images import pictures
 from tests.integration.cloud.camera.conftest import Accounts
+from tests.support import databases
 
 DAY = date(2025, 1, 15)
 JPEG = pictures.as_jpeg(Image.new("RGB", (8, 6)))
@@ -87,7 +87,7 @@ async def test_wakes_by_day_camera_and_what_became_of_them(accounts: Accounts) -
 )
 async def test_whatever_a_camera_said_is_told_as_it_is(accounts: Accounts, said: str) -> None:
     made = filled(accounts)
-    with psycopg.connect(accounts.database.admin_url) as owner:
+    with databases.connected(accounts.database.admin_url) as owner:
         owner.execute("set local session_replication_role = replica")
         row = owner.execute(
             "update device_wake_payloads set telemetry_data = %s where payload_id = %s"
@@ -144,7 +144,7 @@ async def test_the_bytes_of_an_image_are_for_its_company_and_come_once(accounts:
     path = f"images/{made['extra']}/content"
     assert (await accounts.get(path)).status_code == 404, "its address is not of our store"
     key = f"camera/{accounts.one}/{made['extra']}.jpg"
-    with psycopg.connect(accounts.database.admin_url) as owner:
+    with databases.connected(accounts.database.admin_url) as owner:
         owner.execute("set local session_replication_role = replica")
         owner.execute(
             "update device_images set image_url = %s where image_id = %s", (key, made["extra"])

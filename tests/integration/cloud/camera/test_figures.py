@@ -5,11 +5,11 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera.accounts.kinds import LEVELS
 from tests.integration.cloud.camera.conftest import Accounts
+from tests.support import databases
 
 FIRST = date(2026, 3, 1)
 SPAN = {"from_": "2026-03-01", "to": "2026-03-04"}
@@ -56,7 +56,7 @@ async def test_the_totals_of_all_levels_are_the_same_and_those_of_the_tables(
     assert len(found["company"]["rows"]) == 1
     assert len(found["program"]["rows"]) == len(found["site"]["rows"]) == 2
     assert (len(found["session"]["rows"]), len(found["device"]["rows"])) == (8, 4)
-    with psycopg.connect(accounts.database.admin_url) as owner:
+    with databases.connected(accounts.database.admin_url) as owner:
         recount = owner.execute(
             """
             select count(*)::int, sum(expected_wake_count)::int, sum(completed_wake_count)::int,
@@ -106,7 +106,7 @@ async def test_pages_of_a_level_follow_each_other(accounts: Accounts, level: str
 async def test_which_cameras_woke_more_than_expected(accounts: Accounts) -> None:
     generated(accounts)
     found = (await accounts.got("overage", limit=500, **SPAN))["overage"]
-    with psycopg.connect(accounts.database.admin_url) as owner:
+    with databases.connected(accounts.database.admin_url) as owner:
         expected = owner.execute(
             """
             select s.session_date::text, p.device_id::text, count(*)::int,

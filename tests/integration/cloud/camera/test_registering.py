@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera import registration
@@ -12,6 +11,7 @@ from farmiq.cloud.camera.accounts.api import ROOT
 from farmiq.cloud.camera.gateway import store
 from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
+from tests.support import databases
 
 
 async def made(accounts: Accounts) -> tuple[str, str, str]:
@@ -130,7 +130,7 @@ async def test_an_address_that_another_company_claimed_is_registered_as_if_it_we
     await speaks(pool)
     assert (await accounts.got(f"devices/{mine}"))["proven_at"]
     assert (await accounts.got(f"devices/{theirs}", who="other"))["proven_at"] is None
-    with psycopg.connect(accounts.database.admin_url) as owner_:
+    with databases.connected(accounts.database.admin_url) as owner_:
         good = owner_.execute("select device_id::text from camera_logins where revoked_at is null")
         assert good.fetchall() == [(mine,)]
 
@@ -208,7 +208,7 @@ async def test_who_meets_another_is_tried_again(
     accounts: Accounts, meetings: int, code: int, state: str
 ) -> None:
     _, _, camera = await made(accounts)
-    with psycopg.connect(accounts.database.admin_url) as owner:
+    with databases.connected(accounts.database.admin_url) as owner:
         owner.execute(
             f"""
             create sequence met;

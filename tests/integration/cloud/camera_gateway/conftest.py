@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.cloud.camera.gateway import service
@@ -20,6 +19,7 @@ from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.cloud.camera_gateway.firmware import Camera, switched_on
 from tests.sql.camera.farm import Farm
+from tests.support import databases
 from tests.support.until import until
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ async def site(
         "CAMERA_LEASE_SECONDS": "2",
     }
     with (
-        psycopg.connect(cloud_db.admin_url, autocommit=True) as owner,
-        psycopg.connect(cloud_db.url, autocommit=True) as login,
+        databases.connected(cloud_db.admin_url, autocommit=True) as owner,
+        databases.connected(cloud_db.url, autocommit=True) as login,
     ):
         farm = Farm.make(cloud_db, owner, login)
         async with AsyncExitStack() as cameras:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.cloud.farms.api import ROOT, Api
@@ -14,6 +13,7 @@ from farmiq.cloud.identity.accounts import ROLES, add_company, add_user, open_si
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
 from tests.conftest import Database
+from tests.support import databases
 
 HOUR = timedelta(hours=1)
 
@@ -52,7 +52,7 @@ class Registry:
         return answer.json()
 
     def actions(self) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.database.admin_url) as owner:
+        with databases.connected(self.database.admin_url) as owner:
             owner.execute("set role farmiq_service")
             return owner.execute(
                 "select actor, action, kind, key from master_data_actions order by at, action_id"
@@ -62,7 +62,7 @@ class Registry:
 @pytest.fixture
 async def registry(cloud_db: Database) -> AsyncIterator[Registry]:
     password = "a long enough password"
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         hill = add_company(owner, "hill", name="Hill")
         dale = add_company(owner, "dale", name="Dale")
         people = {role: (f"{role}@hill.farm", hill, role, False) for role in ROLES}

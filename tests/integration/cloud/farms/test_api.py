@@ -219,6 +219,12 @@ async def test_csv_with_bad_lines_names_every_one_and_changes_nothing(registry: 
     details = answer.json()["error"]["details"]
     assert [d["field"] for d in details] == ["line 3", "line 4 barn_id"]
     assert details[0]["reason"] == "batch b: batch a is in barn 1 at that time"
+    # Lines that are no rows and lines that the database refuses are in one answer.
+    both = unfit + "e,n,1,broiler,none,2026-05-01,soon\n"
+    answer = await registry.send("POST", "batches/import", header + both)
+    assert [d["field"] for d in answer.json()["error"]["details"]] == [
+        "line 3", "line 4 barn_id", "line 6 closed_on", "line 6 placed_count",
+    ]  # fmt: skip
     column = await registry.send("POST", "batches/import", "batch_id,weight\na,1\n")
     assert "line 1 weight" in [d["field"] for d in column.json()["error"]["details"]]
     assert (await registry.got("batches"))["batches"] == []

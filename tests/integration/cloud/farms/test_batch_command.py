@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from farmiq import cli
 from tests.conftest import Database
 from tests.integration.cloud.farms.test_masterdata_command import BARNS, FARMS, company, load
+from tests.support import databases
 
 __all__ = ["company"]  # the fixture: a company that has nothing yet
 
@@ -48,7 +48,7 @@ def test_batch_is_added_listed_shown_and_closed(cloud_db: Database) -> None:
     assert "2026-06-05" in shown
     assert run("add", "b", *PLACED[:-1], "2026-06-06").exit_code == 0
     # Without a day it is today at the farm.
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         today = owner.execute("select fn_local_date('Asia/Bangkok', fn_now())::text").fetchone()
     assert (json.loads(run("close", "b", "--json").stdout)["closed_on"],) == today
 

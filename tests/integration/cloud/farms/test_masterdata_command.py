@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from farmiq import cli
 from farmiq.cloud.identity.accounts import add_company
 from tests.conftest import Database
+from tests.support import databases
 
 FARMS = "farm_id,name,timezone\nnorth,North,Asia/Bangkok\n"
 BARNS = "farm_id,barn_id,name,capacity\nnorth,1,One,20000\nnorth,2,Two,\n"
@@ -22,7 +22,7 @@ BATCHES = (
 def company(cloud_db: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FARMIQ_CLOUD_DB_URL", cloud_db.url)
     monkeypatch.setenv("FARMIQ_STATE_DIR", str(tmp_path / "no stack"))
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         add_company(owner, "hill", name="Hill Farm")
 
 
@@ -58,7 +58,7 @@ def test_file_with_bad_lines_changes_nothing_and_names_them() -> None:
     assert done.exit_code == 1
     problems = json.loads(done.stdout)["problems"]
     assert [(problem["line"], problem["field"]) for problem in problems] == [
-        (4, ""),
+        (4, "name"),
         (5, "capacity"),
     ]
     assert json.loads(run("ls", "barns", "--tenant", "hill", "--json").stdout) == []

@@ -5,12 +5,14 @@ from datetime import date
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BARNS, BATCHES, BREED_STANDARDS, FARMS, METRICS
 from farmiq.cloud.farms.store import RejectedError
 from farmiq.cloud.identity.accounts import add_company
 from tests.conftest import Database
+from tests.support import databases
 
 
 def batch(
@@ -26,7 +28,7 @@ def batch(
 @pytest.fixture
 async def link(cloud_db: Database) -> AsyncIterator[psycopg.AsyncConnection]:
     """As the cloud's services connect; two companies, one of which has a farm with two barns."""
-    with psycopg.connect(cloud_db.admin_url) as owner:
+    with databases.connected(cloud_db.admin_url) as owner:
         for tenant in ("hill", "dale"):
             add_company(owner, tenant, name=tenant)
     async with await psycopg.AsyncConnection.connect(cloud_db.url) as connection:
@@ -154,3 +156,35 @@ async def test_farm_date_is_in_the_farms_zone_and_null_for_an_unknown_farm(
         "fn_farm_date('hill', 'x', '2026-05-01T17:00:00Z')"
     )
     assert await cursor.fetchone() == (date(2026, 5, 1), date(2026, 5, 2), None)
+
+
+async def treated(link: psycopg.AsyncConnection, **more: str | bool) -> None:
+    payload = {
+        "record_id": "r-1", "record_type": "treatment", "value": 5, "product": "x", "unit": None,
+        "withdrawal_days": 3650, "recorded_by_ref": "ann", "recorded_at": "2026-05-02T00:00:00Z",
+        **more,
+    }  # fmt: skip
+    await link.execute(
+        "insert into barn_events (tenant_id, event_id, event_type, farm_id, barn_id, occurred_at, "
+        "trace_id, payload) values ('hill', gen_random_uuid(), 'barn.record.created', 'n', '1', "
+        "'2026-05-02', 't', %s)",
+        (Jsonb(payload),),
+    )
+
+
+async def test_change_that_would_lose_a_treatment_is_refused(link: psycopg.AsyncConnection) -> None:
+    await store.save(link, BATCHES, "hill", [batch("a", "2026-05-01")])
+    await treated(link)
+    await link.commit()
+
+    for moved in (batch("a", "2026-05-01", barn="2"), batch("a", "2026-05-03")):
+        with pytest.raises(RejectedError, match="not to be sold before 2036-04-29, by a treatment"):
+            await store.save(link, BATCHES, "hill", [moved])
+        await link.rollback()
+    with pytest.raises(RejectedError, match="not to be sold before 2036-04-29: close the batch"):
+        await store.remove(link, BATCHES, "hill", {"batch_id": "a"})
+    await link.rollback()
+    # Closing it loses nothing; nor does anything once a record has the batch.
+    assert await store.save(link, BATCHES, "hill", [batch("a", "2026-05-01", "2026-05-09")]) == 1
+    await treated(link, batch_id="a", batch_derived=True, record_id="r-2", replaces="r-1")
+    assert await store.save(link, BATCHES, "hill", [batch("a", "2026-05-03", barn="2")]) == 1

@@ -71,6 +71,11 @@ async def test_wrong_entry_is_answered_in_a_sentence() -> None:
     assert "whole animals" in await farmiq("record", "add", "cull", "1.5", *WHERE, expect=2)
     assert "must be a number" in await farmiq("record", "add", "cull", "two", *WHERE, expect=2)
     assert "no lot 'x'" in await farmiq("feed", "take", "5", *WHERE, "--lot", "x", expect=1)
+    for kg in ("nan", "-5"):
+        assert f"{kg} is no weight" in await farmiq("feed", "take", kg, *WHERE, expect=2)
+    record = ("record", "add", "mortality")
+    assert "must be a number" in await farmiq(*record, "nan", *WHERE, expect=2)
+    assert "must not be negative" in await farmiq(*record, "-5", *WHERE, expect=2)
     elsewhere = ("--tenant", "t-9", *WHERE[2:])
     assert "no company 't-9'" in await farmiq("feed", "take", "5", *elsewhere, expect=1)
     assert "--type" in await farmiq("record", "ls", "--tenant", "t", "--type", "death", expect=2)

@@ -98,9 +98,14 @@ _LATER = (datetime.now(UTC) + timedelta(days=2)).isoformat()
         ({"barn_id": "b-7"}, 404, "barn_id", "there is no barn 'b-7'"),
         ({"batch_id": "flock-7"}, 404, "batch_id", "there is no batch 'flock-7'"),
         ({"batch_id": "flock-2"}, 400, "batch_id", "is in hill/b-2"),
+        (
+            {"batch_id": "flock-1", "occurred_at": "2025-12-31T10:00:00Z"}, 400, "batch_id",
+            "is in that barn from 2026-01-01, not on 2025-12-31",
+        ),
+        ({"record_type": "temperature", "value": 1e300}, 400, "body", "between -100 and 200"),
         ({"replaces": "r-7"}, 404, "replaces", "there is no barn.record.created 'r-7'"),
     ],
-)
+)  # fmt: skip
 async def test_bad_record_is_refused_with_the_reason(
     api: Cloud, change: dict[str, Any], status: int, field: str, said: str
 ) -> None:

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.cloud import sink
@@ -17,11 +16,12 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading
+from tests.support import databases
 
 
 @pytest.fixture
 def company(cloud_db: Database) -> UUID:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         return add_company(connection, "t-1", name="One")
 
 

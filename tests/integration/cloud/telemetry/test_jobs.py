@@ -2,7 +2,6 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-import psycopg
 import pytest
 
 from farmiq.cloud.telemetry import jobs, rollups
@@ -12,6 +11,7 @@ from tests.conftest import Database
 from tests.integration.cloud.telemetry.conftest import keep
 from tests.integration.edge.telemetry.readings import Reading, execute, move_clock, rows
 from tests.sql import security
+from tests.support import databases
 
 PLACES = "select tableoid::regclass::text, count(*)::int from telemetry_readings group by 1"
 
@@ -40,7 +40,7 @@ async def test_months_are_made_ahead_and_for_late_readings(
     move_clock(cloud_db, "40 days")
     (next_month,) = await jobs.create_partitions(pool)
     assert next_month > max(made)
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         assert security.problems(connection) == []
 
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
@@ -20,6 +19,7 @@ from tests.conftest import Database
 from tests.integration.cloud.telemetry.conftest import bucket_event, keep, keep_buckets
 from tests.integration.cloud.telemetry.test_rollups import register
 from tests.integration.edge.telemetry.readings import Reading, execute
+from tests.support import databases
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -52,7 +52,7 @@ class Asking:
 @pytest.fixture
 async def asking(cloud_db: Database) -> AsyncIterator[Asking]:
     tokens = {}
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         for tenant, person in (("t-1", "ann"), ("t-2", "bea")):
             company = add_company(connection, tenant, name=tenant)
             email = f"{person}@b.c"

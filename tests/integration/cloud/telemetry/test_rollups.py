@@ -8,7 +8,6 @@ from random import Random
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.cloud.telemetry.conftest import bucket_event, keep, keep_buckets
 from tests.integration.edge.telemetry.readings import Reading, execute, recomputed, rows, stored
+from tests.support import databases
 
 # Days of 23, 24 and 25 hours, half hours beside UTC, and clocks set by half an hour.
 ZONES = {
@@ -37,7 +37,7 @@ HOUR = timedelta(hours=1)
 
 
 def register(database: Database, zone: str, *, farm: str = "f-1") -> None:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             "insert into farms (tenant_id, farm_id, name, timezone) values ('t-1', %s, 'F', %s) "
             "on conflict on constraint farms_pkey do update set timezone = excluded.timezone",
@@ -195,7 +195,7 @@ async def test_days_are_recomputed_when_a_farm_is_registered_moved_and_removed(
 
 def execute_plain(database: Database, statement: str) -> None:
     """With triggers, unlike `execute`."""
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(statement.encode())
 
 

@@ -111,6 +111,9 @@ _LATER = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         ({"occurred_at": _LATER}, 400, "occurred_at"),
         ({"tenant_id": "t-7"}, 404, "tenant_id"),
         ({"batch_id": "flock-7"}, 404, "batch_id"),
+        ({"batch_id": "flock-1", "barn_id": "b-2"}, 400, "batch_id"),
+        ({"batch_id": "flock-1", "occurred_at": "2025-12-31T10:00:00Z"}, 400, "batch_id"),
+        ({"value": 98}, 400, "value"),
         ({"replaces": "r-7"}, 404, "replaces"),
     ],
 )
@@ -119,7 +122,8 @@ async def test_bad_record_is_refused_and_nothing_is_stored(
 ) -> None:
     with psycopg.connect(edge_db.admin_url) as owner:
         owner.execute(
-            "insert into cloud_batches values ('t-1', 'flock-1', 'f-1', 'b-1', '2026-01-01')"
+            "insert into cloud_batches "
+            "values ('t-1', 'flock-1', 'f-1', 'b-1', '2026-01-01', null, 100)"
         )
     assert (await post(api, DEAD | {"batch_id": "flock-1"})).status_code == 201
 
@@ -134,3 +138,27 @@ async def test_batch_is_taken_as_given_by_an_edge_that_has_none_of_the_cloud(
     api: httpx2.AsyncClient,
 ) -> None:
     assert (await post(api, DEAD | {"batch_id": "flock-7"})).status_code == 201
+
+
+async def test_record_without_a_batch_keeps_the_one_that_was_in_the_barn(
+    api: httpx2.AsyncClient, edge_db: Database
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into cloud_batches "
+            "values ('t-1', 'flock-1', 'f-1', 'b-1', '2026-01-01', null, 5)"
+        )
+    first = await post(api, DEAD, key="k")
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute("update cloud_batches set barn_id = 'b-2'")
+
+    assert first.json()["batch_id"] == "flock-1"
+    assert (await post(api, DEAD, key="k")).text == first.text
+    fixed = await post(api, DEAD | {"value": 5, "replaces": first.json()["record_id"]})
+    assert (fixed.status_code, fixed.json()["batch_id"]) == (201, "flock-1")
+    sent = rows(
+        edge_db,
+        "select payload_json ->> 'batch_id', payload_json -> 'batch_derived' from sync_outbox",
+    )
+    assert sent == [("flock-1", True)] * 2
+    assert rows(edge_db, "select batch_id from barn_records") == [("flock-1",)] * 2

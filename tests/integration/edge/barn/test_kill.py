@@ -49,7 +49,7 @@ async def test_record_whose_service_was_killed_is_stored_once_at_the_next_try(
         return answer.json() if answer.status_code == 201 else None
 
     dying = preloaded.run(
-        "edge-barn-records", {**environment, "FARMIQ_CRASH_AT": "barn.before_commit"}
+        "edge-barn-records", {**environment, "FARMIQ_CRASH_AT": "edge_posting.before_commit"}
     )
 
     async def is_dead() -> bool:

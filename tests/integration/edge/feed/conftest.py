@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.edge import api_keys
@@ -17,12 +16,13 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
+from tests.support import databases
 
 PLACE = Place("t-1", "f-1", "b-1", "d-1")
 
 
 def rows(database: Database, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode(), args or None).fetchall()
 
 
@@ -58,7 +58,7 @@ async def pool(edge_db: Database) -> AsyncIterator[db.Pool]:
 def keys(edge_db: Database) -> dict[str, str]:
     """A key of each role."""
     made: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         for role, key in made.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",

@@ -22,6 +22,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids, log
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import client, rows, said
+from tests.support import databases
 from tests.unit.messages import samples
 
 EXAMPLES = Path(samples.__file__).parent / "examples"
@@ -80,6 +81,56 @@ async def test_the_same_request_again_has_the_same_answer_and_no_second_effect(
         assert rows(edge_db, f"select count(*) from {table}") == [(1,)]  # noqa: S608
 
 
+async def test_intake_posted_at_the_edge_is_stored_once_and_waits_for_the_cloud(
+    api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into farms (tenant_id, farm_id, timezone) values ('t-1', 'f-1', 'UTC')"
+        )
+        owner.execute(
+            "insert into cloud_batches values ('t-1', 'flock-1', 'f-1', 'b-1', '2026-01-01')"
+        )
+    body = {
+        "tenant_id": "t-1", "farm_id": "f-1", "barn_id": "b-1", "quantity_kg": 12.50,
+        "device_id": "d-1", "feed_lot_id": "lot-1",
+    }  # fmt: skip
+
+    async def post(key: str, **more: Any) -> httpx2.Response:
+        return await api.post(
+            "/api/v1/feed/intakes", json=body | more, headers={"Idempotency-Key": key}
+        )
+
+    answers = await asyncio.gather(*(post("k") for _ in range(4)))
+    assert {(answer.status_code, answer.text) for answer in answers} == {(201, answers[0].text)}
+    first = answers[0].json()
+    assert (first["source"], first["batch_id"]) == ("MANUAL", "flock-1")
+    assert first["recorded_by"] == "the operator"
+    assert (await post("k", quantity_kg=1)).status_code == 409
+    assert (await post("unknown", tenant_id="nobody")).status_code == 404
+    assert (await post("elsewhere", batch_id="flock-1", barn_id="b-2")).status_code == 400
+    assert (await post("lost", replaces=str(ids.new()))).status_code == 404
+    fixed = await post("fixed", quantity_kg=1.25, replaces=first["intake_id"])
+    assert fixed.status_code == 201
+    assert (await post("again", replaces=first["intake_id"])).status_code == 409
+    async with db.transaction(pool) as tx:
+        claimed = await sync.claim(tx, "t-1", claimed_by="test", limit=5, lease_s=30)
+        owed = await sync.start_sending(tx, claimed, claimed_by="test", lease_s=30)
+    sent = [json.loads(bus.write(each.event()))["payload"] for each in owed]
+    assert sorted(payload["quantity_kg"] for payload in sent) == [1.25, 12.5]
+    assert {payload["batch_derived"] for payload in sent} == {True}
+    assert (
+        rows(edge_db, "select actor, action from audit_log")
+        == [("the operator", "feed.intake.add")] * 2
+    )
+    listed = (await api.get("/api/v1/feed/intakes")).json()["intakes"]
+    assert first in listed
+    # Nobody takes it for feed that the silo's device told of itself.
+    async with db.transaction(pool) as tx:
+        silo = store.Silo("t-1", "d-1", datetime(2026, 1, 1, tzinfo=UTC), 10.0, 200.0)
+        assert (await store.reported(tx, silo)).first_since is None
+
+
 async def test_an_id_that_is_another_events_is_a_conflict(
     api: httpx2.AsyncClient, pool: db.Pool, edge_db: Database
 ) -> None:
@@ -109,7 +160,7 @@ async def test_a_lot_of_a_tenant_that_the_edge_does_not_know_is_refused(
     assert detail["field"] == "$.tenant_id"
     assert "no device or farm of tenant 'nobody'" in detail["reason"]
     assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("insert into farms values ('nobody', 'f-1', 'UTC')")
     assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
 
@@ -280,7 +331,7 @@ async def test_a_quantity_that_is_no_number_is_shown_as_none(
 ) -> None:
     """Such were derived before weights had a bound."""
     await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1})])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update feed_intakes set quantity_kg = 'Infinity'")
     page = await api.get("/api/v1/feed/intakes")
     assert page.status_code == 200
@@ -293,7 +344,7 @@ async def test_a_quantity_that_is_no_number_is_shown_as_none(
 async def test_a_table_holds_no_formula(
     pool: db.Pool, edge_db: Database, keys: dict[str, str]
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update api_keys set name = '=1+1' where role = 'operator'")
     async with client(pool, keys["operator"]) as api:
         await api.post("/api/v1/feed/lots", json=LOT)

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -23,6 +22,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import rows, said
+from tests.support import databases
 
 SILO = Place("t-001", "f-001", "b-001", "d-020")
 OTHER = Place("t-001", "f-001", "b-001", "d-010")
@@ -57,7 +57,7 @@ async def switch_on(database: Database, **changes: Any) -> None:
 
 def later(database: Database, seconds: float) -> None:
     """Move the clock of the database."""
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             "insert into test_clock (ahead) values (%s) on conflict (only_row) "
             "do update set ahead = test_clock.ahead + excluded.ahead",
@@ -69,7 +69,7 @@ async def arrive(pool: db.Pool, database: Database, messages: list[Message]) -> 
     """At the time that the database's moved clock shows."""
     await handlers.commit(pool, messages)
     keys = [json.loads(raw)["event_id"] for _, raw in messages]
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             "update telemetry_raw set ingested_at = fn_now() where id = any(%s::uuid[])", (keys,)
         )
@@ -176,7 +176,7 @@ async def test_a_silo_that_is_not_asked_for_gives_none(pool: db.Pool, edge_db: D
 async def test_a_silo_registered_for_it_is_derived_from_unless_its_settings_say_no(
     pool: db.Pool, edge_db: Database
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute(
             "update devices set derive_intake = true, created_at = %s "
             "where tenant_id = %s and device_id = %s",
@@ -187,7 +187,7 @@ async def test_a_silo_registered_for_it_is_derived_from_unless_its_settings_say_
     await switch_on(edge_db, derive_intake=False)
     await derivation.derive(pool, settle_s=300)
     assert intakes(edge_db) == []
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute("delete from silo_settings")
     await derivation.derive(pool, settle_s=300)
     assert [row[:2] for row in intakes(edge_db)] == expected()
@@ -245,7 +245,7 @@ async def test_a_silo_that_cannot_be_derived_from_leaves_the_others_alone(
     await settings.change(
         edge_db.url, tenant_id=OTHER.tenant_id, device_id=OTHER.device_id, derive_intake=True
     )
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute(
             "insert into silo_states (tenant_id, device_id, state) values (%s, %s, '[]')",
             (OTHER.tenant_id, OTHER.device_id),
@@ -287,7 +287,7 @@ async def test_a_device_that_tells_seldom_is_derived_from_when_it_is_switched_on
     await handlers.commit(
         pool, [said("feed.dispensed", {"quantity_kg": 200}, place=SILO), *a_morning()]
     )
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update feed_intakes set occurred_at = occurred_at - interval '3 days'")
     await derivation.derive(pool, settle_s=0)
     assert intakes(edge_db) == []
@@ -340,7 +340,7 @@ async def test_a_state_that_was_lost_doubles_nothing(pool: db.Pool, edge_db: Dat
     await handlers.commit(pool, a_morning())
     await derivation.derive(pool, settle_s=0)
     before = intakes(edge_db)
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute("delete from silo_states")
     assert await derivation.derive(pool, settle_s=0) == {"count": 0}
     assert intakes(edge_db) == before
@@ -427,12 +427,12 @@ class TestCommand:
             assert answer.exit_code == 1
             assert "no device 'nosuch' of tenant 't-1' is known" in answer.stderr
         assert rows(edge_db, "select count(*) from silo_settings") == [(0,)]
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute("insert into silo_settings values ('t-1', 'nosuch', true)")
         assert self.run(edge_db, "set", "t-1", "nosuch", "--no-derive").exit_code == 0
 
     def test_a_silo_registered_for_it_is_listed(self, edge_db: Database) -> None:
-        with psycopg.connect(edge_db.admin_url) as owner:
+        with databases.connected(edge_db.admin_url) as owner:
             owner.execute(
                 "update devices set derive_intake = true where (tenant_id, device_id) = (%s, %s)",
                 ("t-1", "d-1"),

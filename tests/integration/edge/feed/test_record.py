@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.edge.ingress import handlers
@@ -18,6 +17,7 @@ from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.feed.conftest import rows, said
+from tests.support import databases
 from tests.unit.messages import samples
 
 EXAMPLES = Path(samples.__file__).parent / "examples"
@@ -72,7 +72,7 @@ async def test_an_import_has_an_effect_per_row_and_none_when_it_comes_again(
     at = datetime.now(UTC)
     message = said("feed.imported", ROWS, ts=at)
     await handlers.commit(pool, [message, message])
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute("delete from ingress_dedupe")  # as after three days
     await handlers.commit(pool, [message])
     await handlers.commit(pool, [said("feed.imported", ROWS, ts=at)])  # the same rows, another id
@@ -167,7 +167,7 @@ async def test_any_order_repetition_and_split_give_the_same_tables(
             """,
         )
         tables.add(found[0])
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute(
                 "truncate feed_intakes, barn_records, sync_outbox, ingress_dedupe, alerts"
             )

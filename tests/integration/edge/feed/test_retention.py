@@ -1,7 +1,6 @@
 """Lots and intakes are kept for their time, and longer if the cloud has not got them."""
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.edge.feed import service
@@ -11,6 +10,7 @@ from tests.conftest import Database
 from tests.integration.edge.feed.conftest import rows, said
 from tests.integration.edge.feed.test_api import LOT
 from tests.integration.edge.test_quarantine import ahead, settings
+from tests.support import databases
 
 KEPT = "select (select count(*) from feed_lots), (select count(*) from feed_intakes)"
 
@@ -25,7 +25,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     assert schedule["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
     await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         # One intake and the lot are delivered, the other intake is owed still.
         owed = owner.execute(
             "select id from sync_outbox where event_type = 'feed.intake.recorded' limit 1"
@@ -38,7 +38,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     assert await schedule["feed.retention"].do() == {"count": 2}
     assert rows(edge_db, KEPT) == [(0, 1)]
     # It is given up to a file: never delivered, and nowhere else at hand.
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         owner.execute(
             "with a as (insert into sync_archives (archive_id, file_name, sha256, row_count) "
             "values (gen_random_uuid(), 'f', '', 1) returning archive_id) "

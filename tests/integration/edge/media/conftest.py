@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 from PIL import Image
 
@@ -25,7 +24,7 @@ from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, http, ids, tokens
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
-from tests.support import devices
+from tests.support import databases, devices
 
 PLACE = Place("t-cam", "f-1", "b-1", "cam-1")
 STATION = "st-1"
@@ -54,13 +53,13 @@ def sha256(data: bytes) -> str:
 
 
 def rows(database: Database, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode(), args or None).fetchall()
 
 
 def later(database: Database, interval: str) -> None:
     """Move the edge's clock."""
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute("delete from test_clock")
         owner.execute("insert into test_clock (ahead) values (%s::interval)", (interval,))
 
@@ -101,7 +100,7 @@ def login(edge_db: Database) -> Credentials:
 def key(edge_db: Database) -> str:
     """A viewer's key."""
     made = api_keys.new_key()
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,%s,%s,%s)",
             (ids.new(), "the viewer", "viewer", api_keys.digest(made)),

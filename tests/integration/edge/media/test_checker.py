@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 
 from farmiq.edge.media import handlers, store
@@ -24,7 +23,7 @@ from tests.integration.edge.media.conftest import (
     rows,
     sha256,
 )
-from tests.support import devices
+from tests.support import databases, devices
 
 OWNER = "t-cam/cam-1"
 
@@ -249,7 +248,7 @@ async def test_the_same_announcement_twice_and_two_loops_give_one_event(edge: Ed
     media_id = await edge.upload(jpeg())
     for _ in range(3):
         await edge.announce(media_id)
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         image_row = owner.execute("select count(*) from media_objects").fetchone()
     assert image_row == (1,)
     other = handlers.ImageChecker(edge.settings, edge.pool, edge.bucket)

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.cloud.identity.accounts import add_company
@@ -17,7 +16,7 @@ from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
 from tests.integration.edge.sync.owed import force
-from tests.support import preloaded
+from tests.support import databases, preloaded
 from tests.support.until import until
 
 
@@ -106,7 +105,7 @@ async def test_death_between_object_and_row_is_finished_by_the_next(
 ) -> None:
     media_id = await edge.store(jpeg())
     key = edge.column("object_key", media_id)
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute("update media_objects set synced_at = now()")
     later(edge.database, "200 days")
     await processes.dies(processes.start("edge-media-store", crash_at="media.after_delete"))
@@ -138,7 +137,7 @@ def cloud(  # noqa: PLR0917 - what a cloud stands on
     tmp_path: Path,
     free_port: Callable[[], int],
 ) -> Cloud:
-    with psycopg.connect(cloud_db.admin_url) as connection:
+    with databases.connected(cloud_db.admin_url) as connection:
         add_company(connection, "t-cam", name="Cam")
     port = free_port()
     processes.environment |= {

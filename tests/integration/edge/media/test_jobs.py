@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.edge.media import jobs, store
@@ -11,10 +10,11 @@ from farmiq.plumbing import db, ids
 from farmiq.plumbing.images.gallery import small_key
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import Edge, jpeg, later, rows
+from tests.support import databases
 
 
 def synced(database: Database, *which: UUID) -> None:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "update media_objects set synced_at = now() where id = any(%s)", (list(which),)
         )
@@ -22,7 +22,7 @@ def synced(database: Database, *which: UUID) -> None:
 
 def session(database: Database, status: str) -> UUID:
     made = ids.new()
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, "
             "status, start_at) values (%s, 't-cam', 'f-1', 'b-1', 'cam-1', 'st-1', %s, now())",
@@ -225,7 +225,7 @@ async def test_rejected_uploads_count_in_the_budget_and_go_first(edge: Edge) -> 
 async def test_image_put_off_by_a_clock_ahead_is_looked_for_once_it_is_right(edge: Edge) -> None:
     said = (await edge.ask(edge.body())).json()
     assert (await edge.put(said, jpeg())).status_code == 200
-    with psycopg.connect(edge.database.admin_url) as owner:
+    with databases.connected(edge.database.admin_url) as owner:
         owner.execute("update media_objects set check_at = fn_now() + interval '9 days'")
     assert await edge.checker.check_due() == 0
     assert await jobs.reset_future_checks(edge.pool, edge.settings) == {"count": 1}

@@ -11,7 +11,6 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 from fastapi import Request
 
@@ -25,7 +24,7 @@ from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.storage import objects
 from tests.integration.device import barn
 from tests.integration.edge.media.conftest import PLACE, Edge, jpeg, picture, rows, served
-from tests.support import devices
+from tests.support import databases, devices
 from tests.support.until import until
 
 KEY = (
@@ -174,13 +173,13 @@ async def test_a_token_ends_with_its_device(edge: Edge) -> None:
     assert (await edge.ask(edge.body(), token="fiqd_guessed")).status_code == 401
     assert (await edge.ask(edge.body(), token=edge.key)).status_code == 401
     for change in ("token_sha256 = sha256('another')", "revoked_at = now()"):
-        with psycopg.connect(edge.database.admin_url) as owner:
+        with databases.connected(edge.database.admin_url) as owner:
             owner.execute(f"update devices set {change} where device_id = 'cam-1'".encode())  # noqa: S608
             answer = await edge.ask(edge.body())
             assert answer.status_code == 200, "nothing is committed yet"
             owner.commit()
         assert (await edge.ask(edge.body())).status_code == 401
-        with psycopg.connect(edge.database.admin_url) as owner:
+        with databases.connected(edge.database.admin_url) as owner:
             owner.execute(
                 "update devices set revoked_at = null, token_sha256 = sha256(%s::bytea) "
                 "where device_id = 'cam-1'",

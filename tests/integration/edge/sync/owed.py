@@ -10,7 +10,6 @@ from uuid import UUID
 
 import httpx2
 import msgspec
-import psycopg
 
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
@@ -19,6 +18,7 @@ from farmiq.edge.sync.forwarder import Forwarder
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
+from tests.support import databases
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 BORN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ def owe_many(
     code: str | None = None,
 ) -> None:
     """Rows made inside the database, quickly, oldest first."""
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             """
             insert into sync_outbox (id, tenant_id, farm_id, barn_id, device_id, event_type,
@@ -94,7 +94,7 @@ def sent(request: httpx2.Request) -> dict[str, Any]:
 
 
 def rows(database: Database, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode(), args or None).fetchall()
 
 
@@ -103,13 +103,13 @@ def force(database: Database, change: str, args: Sequence[Any] = ()) -> None:
 
     Without a change of the catalogue: the next test can have this database (support/databases.py).
     """
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute("set local session_replication_role = replica")
         connection.execute(change.encode(), args or None)
 
 
 def move_clock(database: Database, ahead: timedelta) -> None:
-    with psycopg.connect(database.admin_url) as owner:
+    with databases.connected(database.admin_url) as owner:
         owner.execute(
             "insert into test_clock (ahead) values (%s) on conflict on constraint "
             "test_clock_pkey do update set ahead = excluded.ahead",
@@ -118,7 +118,7 @@ def move_clock(database: Database, ahead: timedelta) -> None:
 
 
 def make_due(database: Database) -> None:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             "update sync_outbox set next_attempt_at = now() where status = 'pending'"
         )

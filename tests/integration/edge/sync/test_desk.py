@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
-import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
@@ -16,7 +15,7 @@ from farmiq.edge.sync.monitor import Monitor
 from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import event, force, owe, owe_many, rows
-from tests.support import typed
+from tests.support import databases, typed
 
 ROUTES = {
     ("GET", api.STATUS): "viewer",
@@ -30,7 +29,7 @@ Ask = Any
 @pytest.fixture
 def keys(edge_db: Database) -> dict[str, str]:
     found: dict[str, str] = {role: api_keys.new_key() for role in api_keys.ROLES}
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         for role, key in found.items():
             connection.execute(
                 "insert into api_keys (api_key_id, name, role, key_sha256) values (%s, %s, %s, %s)",
@@ -217,7 +216,7 @@ async def test_the_status_says_how_delivery_goes(
 ) -> None:
     await owe(pool, event("t-1"), event("t-1"), event("t-2"))
     owe_many(edge_db, 4, tenant_id="t-3", status="dlq")
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute(
             "insert into sync_state (tenant_id, consecutive_failures, paused_until) "
             "values ('t-2', 3, now() + interval '1 min')"
@@ -264,7 +263,7 @@ async def test_the_commands_show_and_move(pool: db.Pool, edge_db: Database) -> N
 def test_outbox_ls_is_newest_first_whatever_ids_the_devices_made(edge_db: Database) -> None:
     """What was written down last stands first; --after goes on behind it."""
     given = {number: str(UUID(int=abs(number - 5))) for number in range(1, 5)}
-    with psycopg.connect(edge_db.admin_url) as owner:
+    with databases.connected(edge_db.admin_url) as owner:
         for number, event_id in given.items():
             owner.execute(
                 "insert into sync_outbox (id, tenant_id, event_type, payload_json, created_at) "

@@ -26,6 +26,7 @@ from tests.integration.edge.sync.owed import (
     rows,
     sent,
 )
+from tests.support import databases
 
 OUTAGE = timedelta(hours=72)
 
@@ -316,7 +317,7 @@ async def test_a_batch_too_large_for_the_link_becomes_smaller_until_it_gets_thro
 async def test_too_large_by_bytes_is_cut_before_it_is_sent_and_halved_if_refused(
     settings: EdgeSettings, pool: db.Pool, edge_db: Database
 ) -> None:
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute(
             """
             insert into sync_outbox (id, tenant_id, event_type, occurred_at, trace_id,

@@ -11,13 +11,14 @@ import pytest
 from farmiq.edge.sync import store
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import owe_many, rows
+from tests.support import databases
 
 ASKED = {"tenant_id": "t-1", "claimed_by": "me", "limit": 100, "few": 20, "lease_s": "30"}
 
 
 def explain(database: Database, query: str, args: dict[str, Any] | None = None) -> Any:
     """The plan as it ran, rolled back; by the services' own login."""
-    with psycopg.connect(database.url) as connection:
+    with databases.connected(database.url) as connection:
         text = f"explain (analyze, buffers, timing off, format json) {query}"
         row = connection.execute(text.encode(), args).fetchone()
         connection.rollback()
@@ -87,7 +88,7 @@ def test_counting_what_waits_at_a_priority_reads_nothing_else(edge_db: Database)
     query = store.WAITING_AT
     for number in (1, 2, 3):
         query = query.replace("%s", f"${number}", 1)
-    with psycopg.connect(edge_db.url) as connection:
+    with databases.connected(edge_db.url) as connection:
         # As the forwarder's own connection plans it after a few batches.
         connection.execute("set plan_cache_mode = force_generic_plan")
         connection.execute(f"prepare waiting (text, bigint, bigint) as {query}".encode())
@@ -107,7 +108,7 @@ def test_raising_recent_events_reads_neither_backlog_nor_delivered_rows(
     """It runs after each batch of a drain (D-340)."""
     owe_many(edge_db, 20_000)
     owe_many(edge_db, 20_000, status="acked")
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute("insert into sync_drain values ('t-1', 1, fn_now() - interval '1 h')")
         connection.execute("alter table sync_outbox disable trigger sync_outbox_guard")
         connection.execute(
@@ -119,7 +120,7 @@ def test_raising_recent_events_reads_neither_backlog_nor_delivered_rows(
     query = store.RAISE_RECENT
     for number in range(1, 6):
         query = query.replace("%s", f"${number}", 1)
-    with psycopg.connect(edge_db.url) as connection:
+    with databases.connected(edge_db.url) as connection:
         connection.execute("set plan_cache_mode = force_generic_plan")
         connection.execute(f"prepare raising (int, text, float8, text, int) as {query}".encode())
         row = connection.execute(
@@ -136,7 +137,7 @@ def test_raising_recent_events_reads_neither_backlog_nor_delivered_rows(
 def test_the_reaper_looks_only_at_what_is_held(edge_db: Database) -> None:
     owe_many(edge_db, 20_000)
     owe_many(edge_db, 20_000, status="acked")
-    with psycopg.connect(edge_db.admin_url) as connection:
+    with databases.connected(edge_db.admin_url) as connection:
         connection.execute(
             "update sync_outbox set status = 'claimed', claimed_by = 'x', claimed_at = now(), "
             "lease_expires_at = now() + interval '1 min' where id in "

@@ -10,8 +10,6 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-import psycopg
-
 from farmiq.edge.arrival import accept
 from farmiq.edge.ingress import handlers as ingress
 from farmiq.edge.telemetry import handlers
@@ -19,6 +17,7 @@ from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
+from tests.support import databases
 
 MOVE = """
 insert into test_clock (ahead) values (%s)
@@ -75,13 +74,13 @@ async def keep_at(pool: db.Pool, readings: Sequence[Reading], *, now: datetime) 
 
 
 def rows(database: Database, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode(), args or None).fetchall()
 
 
 def execute(database: Database, query: str, *args: Any) -> None:
     """As the owner, without the guards: tests put rows into any state at once."""
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute("set local session_replication_role = replica")
         connection.execute(query.encode(), args or None)
 

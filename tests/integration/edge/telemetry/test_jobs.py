@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.config import EdgeSettings
@@ -23,6 +22,7 @@ from tests.integration.edge.telemetry.readings import (
     stored,
 )
 from tests.integration.edge.telemetry.test_rollups import recompute_all
+from tests.support import databases
 from tests.support.until import until
 
 ACKED = "update sync_outbox set status = 'acked'"
@@ -145,7 +145,7 @@ class TestMonths:
         """It neither waits for ever nor lets intake queue up behind it."""
         monkeypatch.setattr(months, "LOCK_TRIES", 2)
         monkeypatch.setattr(months, "LOCK_PAUSE_S", 0.01)
-        with psycopg.connect(edge_db.url) as busy:
+        with databases.connected(edge_db.url) as busy:
             busy.execute(
                 "insert into telemetry_raw values (%s, 't', 'f', 'b', 'd', now(), 'm', 1, 'u')",
                 (ids.new(),),

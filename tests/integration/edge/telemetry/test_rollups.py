@@ -7,7 +7,6 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from tests.integration.edge.telemetry.readings import (
     rows,
     stored,
 )
+from tests.support import databases
 from tests.support.until import until
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Santiago", "Australia/Lord_Howe"]
@@ -370,7 +370,7 @@ class TestSuspectClocks:
         await recompute_all(pool)
         real = Reading(ahead, 1.0)
         arrived = ahead + timedelta(seconds=1)
-        with psycopg.connect(edge_db.admin_url) as connection:
+        with databases.connected(edge_db.admin_url) as connection:
             connection.execute(
                 "insert into telemetry_raw values (%s, 't-1', 'f-1', 'b-1', 'd-1', %s, "
                 "'temperature', 1.0, 'C', %s, false)",

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from farmiq.messages import topics
@@ -15,7 +14,7 @@ from farmiq.messages import weighvision as words
 from farmiq.messages.topics import Place, SessionTopic
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
-from tests.support import devices
+from tests.support import databases, devices
 
 PLACE = Place("t-1", "f-1", "b-1", "scale-1")
 NEIGHBOUR = Place("t-1", "f-1", "b-1", "scale-2")
@@ -81,7 +80,7 @@ class Weighing:
 
 
 def rows(database: Database, query: str, *args: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         return connection.execute(query.encode(), args or None).fetchall()
 
 
@@ -106,7 +105,7 @@ def upload(
         "upload_status": status,
         **other,
     }
-    with psycopg.connect(database.admin_url) as connection:
+    with databases.connected(database.admin_url) as connection:
         connection.execute(
             """
             insert into media_objects (id, tenant_id, farm_id, barn_id, device_id, station_id,

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
-import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -20,6 +19,7 @@ from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.test_quarantine import ahead
 from tests.integration.edge.weighvision.conftest import NEIGHBOUR, Weighing, upload
+from tests.support import databases
 
 PATH = "/api/v1/weighvision/sessions"
 
@@ -28,7 +28,7 @@ PATH = "/api/v1/weighvision/sessions"
 async def api(pool: db.Pool, stations: Database) -> AsyncIterator[httpx2.AsyncClient]:
     """A client with a viewer's key."""
     key = api_keys.new_key()
-    with psycopg.connect(stations.admin_url) as connection:
+    with databases.connected(stations.admin_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256) values (%s,'v','viewer',%s)",
             (ids.new(), api_keys.digest(key)),
@@ -129,7 +129,7 @@ async def test_filter_by_day_uses_the_farms_zone(
         return len((await api.get(PATH, params={"day": day})).json()["sessions"])
 
     assert [await on("2026-11-14"), await on("2026-11-15")] == [1, 0]
-    with psycopg.connect(stations.admin_url) as owner:
+    with databases.connected(stations.admin_url) as owner:
         owner.execute("insert into farms values ('t-1', 'f-1', 'Asia/Bangkok')")
     assert [await on("2026-11-14"), await on("2026-11-15")] == [0, 1]
 

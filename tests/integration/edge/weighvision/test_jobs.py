@@ -1,9 +1,8 @@
 """What weigh sessions wait for, by the edge's clock; how long they are kept."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from farmiq.edge import alerts
@@ -13,6 +12,7 @@ from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.test_quarantine import ahead, settings
 from tests.integration.edge.weighvision.conftest import NEIGHBOUR, Weighing, rows, upload
+from tests.support import databases
 
 PATIENCE_S = 600.0
 ALERTS = "select kind, subject, severity, seen_count, closed_at is null from alerts"
@@ -64,6 +64,35 @@ async def test_incomplete_session_clears_when_the_image_is_stored(
     assert rows(stations, FLAG) == [(False, None, False)]
     assert rows(stations, ALERTS) == [open_alert(is_open=False)]
     assert rows(stations, "select is_settled from weight_sessions") == [(True,)]
+
+
+async def test_session_that_becomes_incomplete_is_reported_once_each_time(
+    pool: db.Pool, stations: Database
+) -> None:
+    one = Weighing()
+    await handlers.commit(pool, [one.created(), one.weight()])
+    for minutes in (11, 22):
+        ahead(stations, minutes=minutes)
+        await look(pool)
+    incomplete = """
+        select o.session_id, o.device_id, o.payload_json, w.received_at, o.occurred_at > w.heard_at
+        from sync_outbox o join weight_sessions w on w.id = o.session_id
+        where event_type = 'weighvision.session.incomplete' order by o.created_at
+    """
+    ((session_id, device_id, payload, received_at, is_later),) = rows(stations, incomplete)
+    assert (session_id, device_id, is_later) == (one.session_id, one.place.device_id, True)
+    assert datetime.fromisoformat(payload.pop("since")) == received_at
+    assert payload == {
+        "session_id": str(one.session_id), "missing": ["image", "finalized"], "station_id": "st-1"
+    }  # fmt: skip
+    image = upload(stations, one)
+    await handlers.commit(pool, [one.captured(image), one.finalized(2)])
+    await look(pool)
+    assert rows(stations, FLAG) == [(False, None, False)]
+    assert len(rows(stations, incomplete)) == 1
+    ahead(stations, minutes=44)
+    await look(pool)
+    assert rows(stations, incomplete)[1][2]["missing"] == ["images: 1 of 2"]
 
 
 @pytest.mark.req("SC-03", "MD-06")
@@ -199,7 +228,7 @@ async def test_alerts_of_single_sessions_as_older_versions_raised_them_become_on
     await handlers.commit(pool, [Weighing().created() for _ in range(3)])
     ahead(stations, minutes=11)
     await look(pool)
-    with psycopg.connect(stations.admin_url) as owner:
+    with databases.connected(stations.admin_url) as owner:
         owner.execute("delete from alerts")
         owner.execute(
             "insert into alerts (alert_id, kind, subject, severity, message) select "
@@ -233,7 +262,7 @@ async def test_retention_deletes_ended_sessions_that_the_cloud_has(
     for each in (gone, unsynced):
         await handlers.commit(pool, [each.created(), each.finalized()])
     await handlers.commit(pool, [owed.finalized(), still_open.created()])
-    with psycopg.connect(stations.admin_url) as owner:
+    with databases.connected(stations.admin_url) as owner:
         owner.execute("set local session_replication_role = replica")
         owner.execute(
             "update sync_outbox set status = 'acked' where session_id <> %s", (owed.session_id,)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from typer.testing import CliRunner
 
 from farmiq import trace
@@ -15,6 +14,7 @@ from farmiq.edge.ingress import handlers
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.weighvision.conftest import Weighing
+from tests.support import databases
 
 AT = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ async def test_an_image_without_a_session_is_followed_by_what_is_owed_of_it(
     edge_db: Database, cloud_db: Database
 ) -> None:
     event_id, media_id = ids.new(), ids.new()
-    with psycopg.connect(edge_db.admin_url) as edge:
+    with databases.connected(edge_db.admin_url) as edge:
         edge.execute(
             "insert into media_objects (id, tenant_id, farm_id, barn_id, device_id, bucket, "
             "object_key, mime_type, captured_at) "
@@ -56,7 +56,7 @@ async def test_on_a_farm_the_edge_alone_says_why_an_event_waits(
     """Without any address of the cloud, by the session that a person sees on the page."""
     one = Weighing()
     await handlers.commit(pool, [one.created(), one.weight()])
-    with psycopg.connect(stations.admin_url) as edge:
+    with databases.connected(stations.admin_url) as edge:
         edge.execute(
             "insert into sync_state (tenant_id, consecutive_failures, paused_until) "
             "values ('t-1', 5, fn_now() + interval '1 minute')"

@@ -42,11 +42,35 @@ def test_every_bad_line_is_named_with_its_field() -> None:
         ",n,2,broiler,10,2026-05-01,,\n",
     )
     assert [(problem.line, problem.field) for problem in found] == [
-        (3, "placed_count"), (4, "placed_on"), (5, ""), (6, "sex"), (7, "batch_id"), (8, ""),
+        (3, "placed_count"), (4, "placed_on"), (5, ""), (6, "sex"), (7, "batch_id"),
+        (8, "batch_id"),
     ]  # fmt: skip
     assert found[2].reason == "`closed_on` is before `placed_on`"
     assert found[4].reason == "is the batch of line 2 again"
-    assert "batch_id" in found[5].reason
+    assert found[5].reason == "is missing"
+
+
+def test_line_with_several_problems_has_all_of_them_beside_a_wrong_header() -> None:
+    found = problems(
+        BATCHES,
+        "batch_id,farm_id,barn_id,species,placed_count,placed_on,closed_on,colour\n"
+        "a b,n,1,broiler,0,2026-05-01,2026-04-30,red\n"
+        "b,n,1,,10,soon,,red\n"
+        "c,n\n",
+    )
+    assert [(problem.line, problem.field) for problem in found] == [
+        (1, "colour"), (2, ""), (2, "batch_id"), (2, "placed_count"), (3, "placed_on"),
+        (3, "species"), (4, ""),
+    ]  # fmt: skip
+    assert found[1].reason == "`closed_on` is before `placed_on`"
+
+
+def test_answer_names_some_problems_and_how_many_more_there_are() -> None:
+    lines = "".join(f"f-{number},Farm,nowhere\n" for number in range(300))
+    with pytest.raises(RosterError) as refused:
+        kinds.read(FARMS, "farm_id,name,timezone\n" + lines)
+    shown = refused.value.shown()
+    assert (len(shown), shown[-1].reason) == (201, "and 100 more problems")
 
 
 def test_wrong_column_is_refused_by_name() -> None:

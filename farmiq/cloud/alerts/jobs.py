@@ -1,0 +1,230 @@
+"""Looks of the clock: silence, totals of edges, feed, cameras; and who is to be called."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import prometheus_client
+
+from farmiq import crash
+from farmiq.cloud import episodes
+from farmiq.cloud.alerts import handlers, rules, store
+from farmiq.cloud.alerts.book import RuleBook
+from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value
+from farmiq.plumbing import db
+from farmiq.plumbing.retention import Retention
+from farmiq.plumbing.runtime.schedule import Job
+
+PAGE_S, LOOK_S, FEED_S, PRUNE_S = 1.0, 15.0, 600.0, 60.0
+MAX_PAGED = 10_000
+# Series that are evaluated in one transaction.
+MAX_SERIES = 1000
+# What a heartbeat says, by the name of the signal; edge.heard is that there was one.
+TOTALS = (
+    "open_alerts", "quarantine", "dead_letters", "losses", "waiting", "oldest_s", "disk_percent",
+    "clock_offset_s", "alerts_missing",
+)  # fmt: skip
+
+PAGED = prometheus_client.Counter(
+    "farmiq_alert_pages_total", "Episodes about which people were called"
+)
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Jobs of which one instance at a time does each; a second one has nothing to do."""
+
+    pool: db.Pool
+    book: RuleBook
+
+    def all(self) -> Iterator[Job]:
+        for name, every_s, do in (
+            ("page", PAGE_S, self.page),
+            ("silence", LOOK_S, self.look_for_silence),
+            ("edges", LOOK_S, self.look_at_edges),
+            ("edge_alerts", LOOK_S, self.refresh_edge_alerts),
+            ("camera_alerts", LOOK_S, self.take_camera_alerts),
+            ("cameras", FEED_S, self.look_at_cameras),
+            ("feed", FEED_S, self.look_at_feed),
+            ("prune", PRUNE_S, self.prune),
+        ):
+            yield Job(f"alerts.{name}", every_s, do)
+
+    async def page(self) -> dict[str, object]:
+        """Call people about what is open and was not told; the one place that does."""
+        async with db.transaction(self.pool) as tx:
+            count = await store.page(tx, limit=MAX_PAGED)
+            crash.here("alerts.before_page_commit")
+        crash.here("alerts.after_page_commit")
+        PAGED.inc(count)
+        return {"paged": count}
+
+    async def look_for_silence(self) -> dict[str, object]:
+        """Tick the clock for series of telemetry from which nothing came."""
+        async with db.transaction(self.pool) as tx:
+            tenants = await store.tenants(tx)
+        await self.book.load(tenants)
+        shortest = self._shortest_absence(tenants)
+        if not shortest:
+            return {}
+        async with db.transaction(self.pool) as tx:
+            now = await store.now(tx)
+            silent = await store.silent_series(tx, shortest, days=store.MAX_SILENT_DAYS)
+        values: list[Value] = []
+        for series, at, value in silent:
+            farm_id, barn_id, device_id = series.place
+            heard = Value(
+                series=series, at=at, value=value,
+                farm_id=farm_id, barn_id=barn_id, device_id=device_id,
+            )  # fmt: skip
+            looking = self.book[series.tenant_id].looking_at(rules.tick(heard, now))
+            if any(rule.condition == "absent" for rule in looking):
+                values += [heard, rules.tick(heard, now)]
+        await self._evaluate(values, now)
+        return {}
+
+    def _shortest_absence(self, tenants: Iterable[str]) -> dict[str, int]:
+        """By metric, the shortest silence that any rule is about."""
+        shortest: dict[str, int] = {}
+        for tenant_id in tenants:
+            for rule in self.book[tenant_id].absences:
+                metric = rule.signal.removeprefix(TELEMETRY)
+                shortest[metric] = min(rule.for_s, shortest.get(metric, rule.for_s))
+        return shortest
+
+    async def look_at_edges(self) -> dict[str, object]:
+        """Take what heartbeats said, and whether there was one."""
+        async with db.transaction(self.pool) as tx:
+            beats = await store.heartbeats(tx)
+            now = await store.now(tx)
+        await self.book.load({beat["tenant_id"] for beat in beats})
+        values: list[Value] = []
+        for beat in beats:
+            tenant_id, edge_id = beat["tenant_id"], beat["edge_cluster_id"]
+            signals = self.book[tenant_id].signals
+            values += [
+                _of_edge(tenant_id, edge_id, name, beat["received_at"], beat[name])
+                for name in TOTALS
+                if f"edge.{name}" in signals and beat[name] is not None
+            ]
+            if "edge.heard" in signals:
+                heard = _of_edge(tenant_id, edge_id, "heard", beat["received_at"], 1.0)
+                values += [heard, rules.tick(heard, now)]
+        await self._evaluate(values, now)
+        return {}
+
+    async def refresh_edge_alerts(self) -> dict[str, object]:
+        """What an edge that has sent everything still has open is true now."""
+        async with db.transaction(self.pool) as tx:
+            await store.refresh_edge_alerts(tx)
+        return {}
+
+    async def take_camera_alerts(self) -> dict[str, object]:
+        """Open and resolve episodes as the alerts of cameras (004) are."""
+        async with db.transaction(self.pool) as tx:
+            if not await store.lock_job(tx, "alerts.camera_alerts"):
+                return {}
+            opened, ended = await store.camera_alerts(tx)
+            await episodes.raise_episodes(tx, opened)
+            await episodes.resolve_all(tx, ended)
+        return {"opened": len(opened), "resolved": len(ended)}
+
+    async def look_at_cameras(self) -> dict[str, object]:
+        """Take the completeness of sites' last whole days and the cameras' batteries."""
+        async with db.transaction(self.pool) as tx:
+            rows = await store.camera_values(tx)
+            now = await store.now(tx)
+        await self.book.load({row[0] for row in rows})
+        await self._evaluate(
+            [
+                Value(
+                    series=Series(tenant_id, signal, subject), at=min(at, now), value=value,
+                    device_id=subject.removeprefix("camera:") if "camera:" in subject else None,
+                )
+                for tenant_id, signal, subject, at, value in rows
+                if signal in self.book[tenant_id].signals
+            ],
+            now,
+        )  # fmt: skip
+        return {}
+
+    async def look_at_feed(self) -> dict[str, object]:
+        """Take for how many days the feed of each barn lasts."""
+        async with db.transaction(self.pool) as tx:
+            tenants = await store.tenants_with_feed(tx)
+        await self.book.load(tenants)
+        for tenant_id in tenants:
+            if "feed.days_left" not in self.book[tenant_id].signals:
+                continue
+            async with db.transaction(self.pool) as tx:
+                rows = await store.feed_days_left(tx, tenant_id)
+                now = await store.now(tx)
+            await self._evaluate(
+                [
+                    Value(
+                        series=Series(tenant_id, "feed.days_left", f"barn:{farm_id}/{barn_id}"),
+                        at=now, value=days_left, farm_id=farm_id, barn_id=barn_id,
+                    )
+                    for farm_id, barn_id, days_left in rows
+                ],
+                now,
+            )  # fmt: skip
+        return {}
+
+    async def prune(self) -> dict[str, object]:
+        """End what rules have open that were changed, switched off, or no longer apply."""
+        async with db.transaction(self.pool) as tx:
+            busy = await store.busy_series(tx)
+        await self.book.load({series.tenant_id for series in busy})
+        ended = 0
+        for chunk in _chunks(busy):
+            async with db.transaction(self.pool) as tx:
+                now = await store.now(tx)
+                states = await store.lock_states(tx, chunk)
+                changed, endings = {}, []
+                for series, before in states.items():
+                    after, over = rules.prune(series, before, self.book[series.tenant_id], now=now)
+                    if after != before:
+                        changed[series] = after
+                    endings += [handlers.ending(series, seen) for seen in over]
+                await store.save_states(tx, changed)
+                ended += await episodes.resolve_all(tx, endings)
+        async with db.transaction(self.pool) as tx:
+            ended += await episodes.resolve_all(tx, await store.ownerless(tx))
+        return {"ended": ended}
+
+    async def _evaluate(self, values: list[Value], now: datetime) -> None:
+        """In transactions of a bounded size; a series is not divided."""
+        by_series: dict[Series, list[Value]] = {}
+        for value in values:
+            by_series.setdefault(value.series, []).append(value)
+        for chunk in _chunks([*by_series]):
+            async with db.transaction(self.pool) as tx:
+                await handlers.evaluate(
+                    tx, self.book, [value for key in chunk for value in by_series[key]], now=now
+                )
+
+
+def _chunks(series: list[Series]) -> Iterator[list[Series]]:
+    ordered = sorted(series)
+    for begin in range(0, len(ordered), MAX_SERIES):
+        yield ordered[begin : begin + MAX_SERIES]
+
+
+def _of_edge(tenant_id: str, edge_id: str, name: str, at: datetime, value: float) -> Value:
+    return Value(
+        series=Series(tenant_id, f"edge.{name}", f"edge:{edge_id}"),
+        at=at,
+        value=float(value),
+        edge_cluster_id=edge_id,
+    )
+
+
+def retentions(days: float) -> tuple[Retention, ...]:
+    """Episodes stay for so long after they ended; the audit stays."""
+    return (
+        Retention("alert_episodes", "t.resolved_at", days, "t.state in ('resolved', 'withdrawn')"),
+        Retention("alert_windows", "t.end_at", days),
+        Retention("alert_states", "t.heard_at", 90, "t.states = '{}'"),
+        Retention("alert_rechecks", "t.received_at", 30),
+    )

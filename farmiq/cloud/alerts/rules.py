@@ -1,0 +1,506 @@
+"""Pure: which rules look at a value, and what values do to the states of their series."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import product
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from farmiq.farm.alerts import evaluation
+from farmiq.farm.alerts import rules as farm_rules
+from farmiq.farm.alerts.evaluation import Opened, Resolved, Sample, State
+from farmiq.farm.alerts.rules import Animals, Subject
+from farmiq.messages.alerts import AlertRule
+
+TELEMETRY, KPI = "telemetry.", "kpi."
+# Known places of a tenant; more than this are looked up anew.
+MAX_MEMO = 100_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Series:
+    """A signal of one subject."""
+
+    tenant_id: str
+    signal: str
+    subject: str
+
+    @property
+    def name(self) -> str:
+        """What of the signal's family: the metric, the figure, the total."""
+        return self.signal.partition(".")[2]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Farm, barn and device of a series of telemetry."""
+        farm_id, barn_id, device_id = self.subject.split("/")
+        return farm_id, barn_id, device_id
+
+    @property
+    def is_timed(self) -> bool:
+        """A job looks at its value now and then: it has no past and is never late."""
+        return not self.signal.startswith((TELEMETRY, KPI))
+
+    def cause(self, rule_id: str) -> str:
+        return f"rule:{rule_id}|{self.subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Farm:
+    """A farm's name and zone, and the names of its barns."""
+
+    farm_id: str
+    name: str
+    timezone: str
+    barns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    batch_id: str
+    farm_id: str
+    barn_id: str
+    species: str
+    placed_on: date
+    closed_on: date | None
+    age_at_placing_days: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A value of a series; None is a look at the clock, at which nothing had come."""
+
+    series: Series
+    at: datetime
+    value: float | None
+    farm_id: str | None = None
+    barn_id: str | None = None
+    device_id: str | None = None
+    edge_cluster_id: str | None = None
+    batch_id: str | None = None
+    event_id: UUID | None = None
+    baseline: float | None = None
+
+    @property
+    def order(self) -> tuple[datetime, bool, float]:
+        return self.at, self.value is None, self.value or 0.0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """The state of one rule for a series, good as long as the rule is the same."""
+
+    hash: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesState:
+    last_at: datetime | None
+    last_value: float | None
+    heard_at: datetime
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Span:
+    """One time that a rule was broken; `resolved_at` is None as long as it is."""
+
+    rule: AlertRule
+    value: Value
+    opened_at: datetime
+    opened_value: float | None
+    first_value: float | None
+    worst_value: float | None
+    last_value: float | None
+    last_at: datetime
+    resolved_at: datetime | None = None
+
+    @property
+    def is_absence(self) -> bool:
+        return self.rule.condition == "absent"
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is an absence that ended before it began: data came late."""
+        return (
+            self.is_absence and self.resolved_at is not None and self.resolved_at <= self.opened_at
+        )
+
+
+@dataclass(slots=True)
+class Seen:
+    """Values that found a rule still broken that was so before, or the end of it."""
+
+    cause: str
+    at: datetime
+    value: float | None
+    worst_value: float | None = None
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Changes:
+    """What values of one series did: `seen` and `ended` were open before, `spans` began now."""
+
+    ended: list[Seen] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    seen: dict[str, Seen] = field(default_factory=dict)
+    late: list[Value] = field(default_factory=list)
+
+
+def rule_hash(rule: AlertRule) -> str:
+    """Tells whether a rule still means the same; its name and severity do not matter."""
+    meaning = msgspec.structs.replace(rule, name=None, severity="warning", enabled=True)
+    return hashlib.sha256(msgspec.json.encode(meaning)).hexdigest()[:16]
+
+
+class RuleSet:
+    """The enabled rules of a tenant, found by signal and place in a few lookups."""
+
+    def __init__(
+        self,
+        rules: Iterable[AlertRule],
+        batches: Iterable[Batch] = (),
+        farms: Iterable[Farm] = (),
+        changed_at: Mapping[str, datetime] | None = None,
+    ) -> None:
+        self.changed_at = changed_at or {}
+        self.rules = {rule.rule_id: rule for rule in rules if rule.enabled}
+        self.hashes = {rule_id: rule_hash(rule) for rule_id, rule in self.rules.items()}
+        self._farms = {farm.farm_id: farm for farm in farms}
+        self._zones = {farm.farm_id: ZoneInfo(farm.timezone) for farm in self._farms.values()}
+        self._batches: dict[tuple[str, str], list[Batch]] = {}
+        for batch in batches:
+            self._batches.setdefault((batch.farm_id, batch.barn_id), []).append(batch)
+        self._by_signal: dict[str, dict[tuple[str | None, ...], list[AlertRule]]] = {}
+        for rule in self.rules.values():
+            scope = (rule.farm_id, rule.barn_id, rule.device_id)
+            self._by_signal.setdefault(rule.signal, {}).setdefault(scope, []).append(rule)
+        self.absences = [
+            rule
+            for rule in self.rules.values()
+            if rule.condition == "absent" and rule.signal.startswith(TELEMETRY)
+        ]
+        self._memo: dict[tuple[str | None, ...], tuple[AlertRule, ...]] = {}
+        self._applying: dict[
+            tuple[str, str | None, str | None, str | None, Animals | None], tuple[AlertRule, ...]
+        ] = {}
+
+    @property
+    def signals(self) -> frozenset[str]:
+        return frozenset(self._by_signal)
+
+    def of_signal(self, signal: str) -> Iterable[AlertRule]:
+        """All rules on a signal, whatever their scope."""
+        for rules in self._by_signal.get(signal, {}).values():
+            yield from rules
+
+    def in_scope(
+        self, signal: str, farm_id: str | None, barn_id: str | None, device_id: str | None
+    ) -> tuple[AlertRule, ...]:
+        """Rules on a signal whose farm, barn and device match; the animals are not looked at."""
+        key = (signal, farm_id, barn_id, device_id)
+        rules = self._memo.get(key)
+        if rules is None:
+            scopes = self._by_signal.get(signal, {})
+            places = product({farm_id, None}, {barn_id, None}, {device_id, None})
+            rules = tuple(rule for place in places for rule in scopes.get(place, ()))
+            if len(self._memo) >= MAX_MEMO:
+                self._memo.clear()
+            self._memo[key] = rules
+        return rules
+
+    def compares_hours(self, value: Value) -> bool:
+        """Whether a rule compares a value with the same hour of other days."""
+        rules = self.in_scope(value.series.signal, value.farm_id, value.barn_id, value.device_id)
+        return any(rule.baseline == "same_hour" for rule in rules)
+
+    def looking_at(self, value: Value) -> tuple[AlertRule, ...]:
+        """The rules that apply to a value, with the animals that are in its barn at that time."""
+        animals = self._animals(value)
+        key = (value.series.signal, value.farm_id, value.barn_id, value.device_id, animals)
+        rules = self._applying.get(key)
+        if rules is None:
+            subject = _subject(value)
+            scoped = self.in_scope(*key[:4])
+            rules = tuple(rule for rule in scoped if farm_rules.applies(rule, subject, animals))
+            if len(self._applying) >= MAX_MEMO:
+                self._applying.clear()
+            self._applying[key] = rules
+        return rules
+
+    def batch_at(self, farm_id: str | None, barn_id: str | None, at: datetime) -> Batch | None:
+        """The batch that is in a barn at a moment, by the farm's own date."""
+        if farm_id is None or barn_id is None:
+            return None
+        batches = self._batches.get((farm_id, barn_id))
+        if not batches:
+            return None
+        on = self.local_date(farm_id, at)
+        for batch in batches:
+            if batch.placed_on <= on and (batch.closed_on is None or on <= batch.closed_on):
+                return batch
+        return None
+
+    def local_date(self, farm_id: str | None, at: datetime) -> date:
+        return at.astimezone(self._zone(farm_id)).date()
+
+    def end_of_day(self, farm_id: str | None, on: date) -> datetime:
+        """The midnight that ends a date of a farm."""
+        following = on + timedelta(days=1)
+        midnight = datetime(
+            following.year, following.month, following.day, tzinfo=self._zone(farm_id)
+        )
+        return midnight.astimezone(UTC)
+
+    def _zone(self, farm_id: str | None) -> ZoneInfo:
+        return self._zones.get(farm_id or "", ZoneInfo("UTC"))
+
+    def _animals(self, value: Value) -> Animals | None:
+        # A figure is of the day that ends at its moment.
+        at = value.at - timedelta(seconds=1) if value.series.signal.startswith(KPI) else value.at
+        batch = self.batch_at(value.farm_id, value.barn_id, at)
+        if batch is None:
+            return None
+        days = (self.local_date(value.farm_id, at) - batch.placed_on).days
+        return Animals(batch.species, batch.age_at_placing_days + days)
+
+    def message(self, rule: AlertRule, value: Value, measured: float | None) -> str:
+        """What people read: the rule about this subject, and the value that broke it."""
+        farm = self._farms.get(value.farm_id or "")
+        names = {}
+        if farm is not None:
+            names = {farm.farm_id: farm.name}
+            if barn := farm.barns.get(value.barn_id or ""):
+                names[value.barn_id or ""] = barn
+        sentence = farm_rules.sentence(rule, subject=_subject(value), names=names)
+        if measured is None:
+            return sentence
+        unit = farm_rules.words(rule.signal)[1]
+        return f"{sentence}: {farm_rules.quantity(measured, unit)}"
+
+
+def _subject(value: Value) -> Subject:
+    return Subject(value.series.subject, value.farm_id, value.barn_id, value.device_id)
+
+
+def tick(value: Value, now: datetime) -> Value:
+    """A look at the clock behind the newest value of a series."""
+    return replace(value, at=max(now, value.at), value=None, event_id=None)
+
+
+def advance(
+    state: SeriesState,
+    values: Sequence[Value],
+    ruleset: RuleSet,
+    *,
+    heard_at: datetime,
+    is_whole: bool = False,
+) -> tuple[SeriesState, Changes]:
+    """Take values of a series, in their order, into the state of its rules.
+
+    A value from before the newest one, another one of the same moment, or one that was withdrawn is
+    late: the series is evaluated again later. The same one again changes nothing. `is_whole`: these
+    are all values, so nothing is late.
+    """
+    last_at, last_value = state.last_at, state.last_value
+    work = _Work(ruleset, dict(state.entries))
+    for value in values:
+        if not is_whole and is_late(value, last_at, last_value):
+            work.changes.late.append(value)
+        elif value.value is None:
+            work.take(value, last_at, last_value)
+        elif (value.at, value.value) != (last_at, last_value):
+            work.take(value, last_at, last_value)
+            last_at, last_value = value.at, value.value
+            state = replace(state, heard_at=heard_at)
+    after = replace(state, last_at=last_at, last_value=last_value, entries=work.entries)
+    return after, work.changes
+
+
+def is_late(value: Value, last_at: datetime | None, last_value: float | None) -> bool:
+    if value.value is None:
+        return value.event_id is not None
+    if last_at is None:
+        return False
+    return value.at < last_at or (value.at == last_at and value.value != last_value)
+
+
+@dataclass(slots=True)
+class _Work:
+    """One call of `advance`: the states of the rules, and what has happened so far."""
+
+    ruleset: RuleSet
+    entries: dict[str, Entry]
+    changes: Changes = field(default_factory=Changes)
+    spans: dict[str, Span] = field(default_factory=dict)  # those that are open, by cause
+
+    def take(self, value: Value, last_at: datetime | None, last_value: float | None) -> None:
+        rules = self.ruleset.looking_at(value)
+        if self.entries:
+            self._drop_others(rules, value)
+        for rule in rules:
+            if value.value is None and rule.condition != "absent":
+                continue
+            entry = self.entries.pop(rule.rule_id, None)
+            before = entry.state if entry else State(last_at=last_at, last_value=last_value)
+            sample = Sample(value.at, value.value)
+            after, happened = evaluation.step(rule, before, sample, baseline=value.baseline)
+            if not after.is_idle:
+                self.entries[rule.rule_id] = Entry(self.ruleset.hashes[rule.rule_id], after)
+            if happened or after.opened_at is not None:
+                self._note(rule, value, before, after, happened)
+
+    def _drop_others(self, rules: Sequence[AlertRule], value: Value) -> None:
+        """Drop the states of rules that changed or no longer apply; what was open is over."""
+        current = {rule.rule_id: self.ruleset.hashes[rule.rule_id] for rule in rules}
+        for rule_id in [*self.entries]:
+            if current.get(rule_id) != self.entries[rule_id].hash:
+                state = self.entries.pop(rule_id).state
+                if state.opened_at is not None:
+                    self._end(value.series.cause(rule_id), value.at, None, state.worst_value)
+
+    def _note(
+        self,
+        rule: AlertRule,
+        value: Value,
+        before: State,
+        after: State,
+        happened: Sequence[Opened | Resolved],
+    ) -> None:
+        cause = value.series.cause(rule.rule_id)
+        for event in happened:
+            if isinstance(event, Opened):
+                first = before.last_value if rule.condition == "absent" else after.first_value
+                span = Span(
+                    rule, value, event.at, event.value, first, after.worst_value, event.value,
+                    max(event.at, value.at),
+                )  # fmt: skip
+                self.spans[cause] = span
+                self.changes.spans.append(span)
+            else:
+                self._end(cause, event.at, event.value, before.worst_value)
+        if after.opened_at is None:
+            return
+        if span_now := self.spans.get(cause):
+            span_now.worst_value, span_now.last_at = after.worst_value, value.at
+            span_now.last_value = after.last_value
+            return
+        seen = self.changes.seen.setdefault(cause, Seen(cause, value.at, value.value))
+        seen.at, seen.worst_value = value.at, after.worst_value
+        if value.value is not None:
+            seen.value, seen.count = value.value, seen.count + 1
+
+    def _end(
+        self, cause: str, at: datetime, value: float | None, worst_value: float | None
+    ) -> None:
+        span = self.spans.pop(cause, None)
+        if span is None:
+            seen = self.changes.seen.pop(cause, None)
+            count = 0 if seen is None else seen.count
+            self.changes.ended.append(Seen(cause, at, value, worst_value, count))
+            return
+        span.resolved_at = span.last_at = max(at, span.opened_at)
+        if value is not None:
+            span.last_value = value
+
+
+def prune(
+    series: Series, state: SeriesState, ruleset: RuleSet, *, now: datetime
+) -> tuple[SeriesState, list[Seen]]:
+    """The state without rules that changed or no longer apply today, and what they had open."""
+    current = ruleset.hashes
+    if series.signal.startswith(TELEMETRY):
+        farm_id, barn_id, device_id = series.place
+        today = Value(
+            series=series, at=now, value=None, farm_id=farm_id, barn_id=barn_id, device_id=device_id
+        )
+        current = {rule.rule_id: current[rule.rule_id] for rule in ruleset.looking_at(today)}
+    entries = {
+        rule_id: entry
+        for rule_id, entry in state.entries.items()
+        if current.get(rule_id) == entry.hash
+    }
+    ended = [
+        Seen(series.cause(rule_id), state.last_at or now, None, entry.state.worst_value)
+        for rule_id, entry in state.entries.items()
+        if rule_id not in entries and entry.state.opened_at is not None
+    ]
+    return replace(state, entries=entries), ended
+
+
+# --- evaluated again
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An episode as it is stored."""
+
+    episode_id: UUID
+    cause: str
+    opened_at: datetime
+    resolved_at: datetime | None
+    raised_at: datetime
+    is_paged: bool
+
+
+@dataclass(slots=True)
+class Corrections:
+    """How stored episodes become what the values say."""
+
+    changed: list[tuple[Past, Span]] = field(default_factory=list)
+    withdrawn: list[Past] = field(default_factory=list)
+    new: list[Span] = field(default_factory=list)
+
+
+def lookback(rule: AlertRule) -> timedelta:
+    """How far before a moment the values lie that decide what is pending at it."""
+    return timedelta(seconds=3 * rule.for_s + (rule.window_s or 0) + 2 * evaluation.MAX_GAP_S)
+
+
+def corrections(
+    past: Sequence[Past], spans: Sequence[Span], *, begin: datetime, fixed_before: datetime | None
+) -> Corrections:
+    """Match the stored episodes of one cause with those that values from `begin` on give.
+
+    The same begin first, then whatever overlaps. An episode that people heard the end of is not
+    opened again: it is withdrawn, and another takes its place. What was raised before
+    `fixed_before` is of another rule and stays.
+    """
+    corrected = Corrections()
+    fixed = [
+        episode for episode in past if fixed_before is not None and episode.raised_at < fixed_before
+    ]
+    left = [episode for episode in past if episode not in fixed]
+    todo = [span for span in spans if not any(_overlap(episode, span) for episode in fixed)]
+    for is_same in (_same_begin, _overlap):
+        for span in [*todo]:
+            episode = next((candidate for candidate in left if is_same(candidate, span)), None)
+            if episode is None:
+                continue
+            left.remove(episode)
+            todo.remove(span)
+            if episode.resolved_at is not None and episode.is_paged and span.resolved_at is None:
+                corrected.withdrawn.append(episode)
+                corrected.new.append(span)
+            else:
+                if episode.opened_at < begin:
+                    span.opened_at = episode.opened_at
+                corrected.changed.append((episode, span))
+    corrected.new += todo
+    corrected.withdrawn += [episode for episode in left if episode.opened_at >= begin]
+    return corrected
+
+
+def _same_begin(past: Past, span: Span) -> bool:
+    return past.opened_at == span.opened_at
+
+
+def _overlap(past: Past, span: Span) -> bool:
+    return (span.resolved_at is None or past.opened_at <= span.resolved_at) and (
+        past.resolved_at is None or span.opened_at <= past.resolved_at
+    )

@@ -1,0 +1,50 @@
+"""Alerts: rules over what arrives and what does not, edges' and cameras' alerts, as episodes.
+
+farmiq.telemetry.exchange, farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
+alert_rechecks, alert_episodes-->
+farmiq.edge.exchange --edge.queue--> [alerts] --alert_episodes-->
+the clock, edge_heartbeats, device_alerts, fn_feed_stock --> [alerts] --alert_episodes,
+alert_steps--> people, cloud-notification-service
+
+A value is taken into the state of its series in the transaction that acknowledges it. What is late
+is evaluated again from the tables. One job says who is to be called.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from farmiq.cloud import bus, sink
+from farmiq.cloud.alerts import handlers, jobs
+from farmiq.cloud.alerts.api import Api
+from farmiq.cloud.alerts.book import RuleBook
+from farmiq.cloud.alerts.handlers import Signals
+from farmiq.cloud.alerts.rechecks import Rechecks
+from farmiq.cloud.identity.sign_in import SignIns
+from farmiq.cloud.sink import Sink
+from farmiq.config import CloudSettings
+from farmiq.plumbing import db, http, retention
+from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
+
+NAME = "cloud-alerts-service"
+RECHECK_S = 0.5
+
+EDGE = Sink("edge", bus.EDGE, handlers.store_edge_alerts)
+
+
+async def run(settings: CloudSettings, server: http.HttpServer) -> None:
+    url = settings.db_url.get_secret_value()
+    async with db.pool(url, name=NAME, min_size=0, max_size=8) as pool:
+        book = RuleBook(pool)
+        signals = Signals(book)
+        work = Sink("alerts", bus.ALERTS, signals.store, select=signals.select)
+        Api(SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))).add_to(server.app)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sink.run(settings, server, work, EDGE))
+            group.create_task(book.listen(url, name=NAME))
+            rechecks = Job("alerts.rechecks", RECHECK_S, Rechecks(pool, book).run)
+            for job in (rechecks, *jobs.Looks(pool, book).all()):
+                group.create_task(schedule.run_repeatedly(job))
+            for rows in jobs.retentions(settings.alert_days):
+                job = retention.job(pool, rows, name=f"alerts.forget_{rows.table}")
+                group.create_task(schedule.run_repeatedly(job))

@@ -1,0 +1,1 @@
+"""Alerts on their way to people: who is told what, when and over which channel."""

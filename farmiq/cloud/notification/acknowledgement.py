@@ -1,0 +1,148 @@
+"""The link in a message: a page with one button. Only the button acknowledges.
+
+Mail scanners and chat programs follow links: a GET changes nothing. The token in the address is
+signed, names one episode and one contact, and ends after MAX_AGE.
+"""
+
+import html
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+
+from farmiq.cloud import episodes
+from farmiq.cloud.notification import store, words
+from farmiq.plumbing import db
+from farmiq.plumbing.sealing import Sealer, SealError
+
+PATH = "/alerts/ack"
+MAX_AGE = timedelta(days=3)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Robots-Tag": "noindex",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+}
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:2rem auto;padding:0 1rem;
+color-scheme:light dark}}button{{font:inherit;padding:.8rem 1.2rem;width:100%}}</style></head>
+<body><main><h1>{title}</h1>{paragraphs}{form}</main></body></html>
+"""
+_FORM = '<form method="post"><button type="submit">I look after it</button></form>'
+
+
+class _Ticket(msgspec.Struct, frozen=True, array_like=True):
+    tenant_id: str
+    episode_id: UUID
+    contact_id: str
+    expires_at: int
+
+
+def link(
+    sealer: Sealer, public_url: str, *, tenant_id: str, episode_id: UUID, contact_id: str,
+    created_at: datetime,
+) -> str:  # fmt: skip
+    """The address for one contact; a message that is sent again has the same one."""
+    expires_at = int((created_at + MAX_AGE).timestamp())
+    ticket = _Ticket(tenant_id, episode_id, contact_id, expires_at)
+    return f"{public_url.rstrip('/')}{PATH}/{sealer.token(msgspec.json.encode(ticket))}"
+
+
+@dataclass
+class AckPage:
+    pool: db.Pool
+    sealer: Sealer | None
+
+    def add_to(self, app: FastAPI) -> None:
+        """Pages for people, so not in the document of the API."""
+        for method, endpoint in (("GET", self.show), ("POST", self.acknowledge)):
+            app.router.add_api_route(
+                f"{PATH}/{{token}}", endpoint, methods=[method], include_in_schema=False,
+                response_class=HTMLResponse,
+            )  # fmt: skip
+
+    async def show(self, token: str) -> HTMLResponse:
+        if (ticket := self._ticket(token)) is None:
+            return _unknown()
+        try:
+            async with db.transaction(self.pool) as tx:
+                if await _is_over(tx, ticket):
+                    return _unknown()
+                view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
+        except db.UNAVAILABLE:
+            return _later()
+        if view is None:
+            return _unknown()
+        if view.state == "active":
+            return _page("Alert", *_about(view), form=_FORM)
+        return _page(_state(view), *_about(view))
+
+    async def acknowledge(self, token: str) -> HTMLResponse:
+        if (ticket := self._ticket(token)) is None:
+            return _unknown()
+        try:
+            async with db.transaction(self.pool) as tx:
+                if await _is_over(tx, ticket):
+                    return _unknown()
+                contact = await store.find_contact(tx, ticket.tenant_id, ticket.contact_id)
+                if contact is None or not contact["enabled"]:
+                    return _unknown()  # they left since the message was sent
+                by = store.label(contact["name"], contact["contact_id"])
+                await episodes.acknowledge(tx, ticket.tenant_id, ticket.episode_id, by=by)
+                view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
+        except db.UNAVAILABLE:
+            return _later()
+        return _unknown() if view is None else _page(_state(view), *_about(view))
+
+    def _ticket(self, token: str) -> _Ticket | None:
+        """What a token of ours says; a stranger's costs no question to the database."""
+        if self.sealer is None:
+            return None
+        try:
+            return msgspec.json.decode(self.sealer.content(token), type=_Ticket)
+        except (SealError, msgspec.MsgspecError):
+            return None
+
+
+async def _is_over(tx: db.Connection, ticket: _Ticket) -> bool:
+    return (await store.now(tx)).timestamp() >= ticket.expires_at
+
+
+def _state(view: store.AckView) -> str:
+    if view.state == "acknowledged":
+        return f"Acknowledged by {view.acknowledged_by}"
+    return "It is over already"
+
+
+def _about(view: store.AckView) -> tuple[str, ...]:
+    where = ", ".join(filter(None, (view.barn, view.farm)))
+    since = f"Since {words.local(view.opened_at, ZoneInfo(view.timezone))}"
+    return tuple(filter(None, (f"{view.severity.capitalize()}: {view.message}", where, since)))
+
+
+def _page(title: str, *paragraphs: str, form: str = "", status: int = 200) -> HTMLResponse:
+    text = _PAGE.format(
+        title=html.escape(title),
+        paragraphs="".join(f"<p>{html.escape(text)}</p>" for text in paragraphs),
+        form=form,
+    )
+    return HTMLResponse(text, status_code=status, headers=_HEADERS)
+
+
+def _unknown() -> HTMLResponse:
+    """The same for every token that is not good: nobody learns which part was."""
+    reason = "The link is not valid, or older than three days. Acknowledge in FarmIQ instead."
+    return _page("This link does not work", reason, status=404)
+
+
+def _later() -> HTMLResponse:
+    return _page("Try again in a moment", "The database is away.", status=503)

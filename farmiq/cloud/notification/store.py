@@ -1,0 +1,736 @@
+"""Channels, contacts and messages in PostgreSQL: one function for each statement."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+from psycopg.types.json import Jsonb
+
+from farmiq.cloud import episodes
+from farmiq.cloud.notification import channels, rules
+from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
+from farmiq.cloud.notification.rules import Contact, Earlier, Planned, QuietHours
+from farmiq.cloud.notification.words import Facts, Words
+from farmiq.farm.alerts import rules as alert_rules
+from farmiq.farm.alerts.defaults import DEFAULTS
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.sealing import Sealer, SealError
+
+MAX_CHANNELS = 100
+MAX_CONTACTS = 500
+ESCALATE_AFTER_MIN = 15
+
+_SHIPPED = {rule.rule_id: rule for rule in DEFAULTS}
+
+_CHANNEL = """
+  channel_id, kind, name, is_enabled as enabled, settings, secret_names, host, public_key,
+  changed_at, changed_by
+"""
+_CONTACT = """
+  contact_id, name, is_enabled as enabled, level, severities, farms, addresses, timezone,
+  quiet_from, quiet_until, quiet_passed_by, changed_at, changed_by
+"""
+_MESSAGE = """
+  message_id, episode_id, step, contact_id, channel_id, address, severity, subject, body, state,
+  created_at, send_after, next_attempt_at, attempts, ended_at, error
+"""
+
+
+class TooManyError(Exception):
+    """A company has as many of these as it may have."""
+
+
+# --- channels
+
+
+def bound_to(tenant_id: str, channel_id: str) -> str:
+    """What the secrets of a channel are sealed for."""
+    return f"alert channel {tenant_id}/{channel_id}"
+
+
+async def list_channels(connection: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
+    return await db.fetch_dicts(
+        connection,
+        f"select {_CHANNEL} from alert_channels where tenant_id = %s order by channel_id",  # noqa: S608
+        (tenant_id,),
+    )
+
+
+async def find_channel(
+    connection: db.Connection, tenant_id: str, channel_id: str
+) -> dict[str, Any] | None:
+    rows = await db.fetch_dicts(
+        connection,
+        f"select {_CHANNEL} from alert_channels where tenant_id = %s and channel_id = %s",  # noqa: S608
+        (tenant_id, channel_id),
+    )
+    return rows[0] if rows else None
+
+
+async def sealed_secrets(tx: db.Connection, tenant_id: str, channel_id: str) -> bytes | None:
+    """As the service: people may not read them. Locks the channel."""
+    secrets: bytes | None = await db.fetch_value(
+        tx,
+        """
+        select secrets from alert_channels where tenant_id = %s and channel_id = %s for update
+        """,
+        tenant_id,
+        channel_id,
+    )
+    return secrets
+
+
+async def save_channel(
+    tx: db.Connection,
+    tenant_id: str,
+    channel: Channel,
+    *,
+    name: str | None,
+    is_enabled: bool,
+    sealed: bytes | None,
+    host: str | None,
+    public_key: str | None,
+    by: str,
+) -> bool:
+    """Add or change a channel; True if it is new. Raises TooManyError."""
+    given = msgspec.structs.asdict(channel.secrets)
+    settings = {
+        field: value
+        for field, value in msgspec.structs.asdict(channel.settings).items()
+        if value is not None
+    }
+    names = sorted(field for field, value in given.items() if value is not None)
+    is_new: bool = await db.fetch_value(
+        tx,
+        """
+        insert into alert_channels (tenant_id, channel_id, kind, name, is_enabled, settings,
+          secrets, secret_names, host, public_key, changed_at, changed_by)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s)
+        on conflict on constraint alert_channels_pkey do update set kind = excluded.kind,
+          name = excluded.name, is_enabled = excluded.is_enabled, settings = excluded.settings,
+          secrets = excluded.secrets, secret_names = excluded.secret_names, host = excluded.host,
+          public_key = excluded.public_key, changed_at = excluded.changed_at,
+          changed_by = excluded.changed_by
+        returning xmax = 0
+        """,
+        tenant_id, channel.channel_id, channel.kind, name, is_enabled, Jsonb(settings), sealed,
+        names, host, public_key, by,
+    )  # fmt: skip
+    if is_new:
+        await _check_number(tx, "alert_channels", tenant_id, MAX_CHANNELS)
+    detail = {"kind": channel.kind, "enabled": is_enabled, "secrets": names}
+    await episodes.audit(
+        tx,
+        tenant_id,
+        actor=by,
+        action="add_channel" if is_new else "change_channel",
+        key=channel.channel_id,
+        detail=detail,
+    )
+    return is_new
+
+
+async def remove_channel(tx: db.Connection, tenant_id: str, channel_id: str, *, by: str) -> bool:
+    cursor = await tx.execute(
+        "delete from alert_channels where tenant_id = %s and channel_id = %s",
+        (tenant_id, channel_id),
+    )
+    if cursor.rowcount:
+        await episodes.audit(tx, tenant_id, actor=by, action="remove_channel", key=channel_id)
+    return cursor.rowcount > 0
+
+
+async def _check_number(tx: db.Connection, table: str, tenant_id: str, limit: int) -> None:
+    # The lock makes two who add at once count one after the other.
+    await tx.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"{table} {tenant_id}",))
+    query = f"select count(*) from {table} where tenant_id = %s"  # noqa: S608 - our own names
+    if await db.fetch_value(tx, query.encode(), tenant_id) > limit:
+        raise TooManyError(f"a company has at most {limit} of them")
+
+
+# --- contacts
+
+
+async def list_contacts(connection: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
+    return await db.fetch_dicts(
+        connection,
+        f"select {_CONTACT} from alert_contacts where tenant_id = %s order by contact_id",  # noqa: S608
+        (tenant_id,),
+    )
+
+
+async def find_contact(
+    connection: db.Connection, tenant_id: str, contact_id: str
+) -> dict[str, Any] | None:
+    rows = await db.fetch_dicts(
+        connection,
+        f"select {_CONTACT} from alert_contacts where tenant_id = %s and contact_id = %s",  # noqa: S608
+        (tenant_id, contact_id),
+    )
+    return rows[0] if rows else None
+
+
+async def save_contact(
+    tx: db.Connection, tenant_id: str, contact_id: str, values: Mapping[str, Any], *, by: str
+) -> bool:
+    """Add or change a contact; True if it is new. Raises TooManyError."""
+    is_new: bool = await db.fetch_value(
+        tx,
+        """
+        insert into alert_contacts (tenant_id, contact_id, name, is_enabled, level, severities,
+          farms, addresses, timezone, quiet_from, quiet_until, quiet_passed_by, changed_at,
+          changed_by)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s)
+        on conflict on constraint alert_contacts_pkey do update set name = excluded.name,
+          is_enabled = excluded.is_enabled, level = excluded.level,
+          severities = excluded.severities, farms = excluded.farms,
+          addresses = excluded.addresses, timezone = excluded.timezone,
+          quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
+          quiet_passed_by = excluded.quiet_passed_by, changed_at = excluded.changed_at,
+          changed_by = excluded.changed_by
+        returning xmax = 0
+        """,
+        tenant_id, contact_id, values["name"], values["enabled"], values["level"],
+        values["severities"], values["farms"], Jsonb(values["addresses"]), values["timezone"],
+        values["quiet_from"], values["quiet_until"], values["quiet_passed_by"], by,
+    )  # fmt: skip
+    if is_new:
+        await _check_number(tx, "alert_contacts", tenant_id, MAX_CONTACTS)
+    detail = {
+        "name": values["name"], "enabled": values["enabled"], "level": values["level"],
+        "severities": values["severities"], "farms": values["farms"],
+        "channels": sorted(values["addresses"]),
+    }  # fmt: skip
+    await episodes.audit(
+        tx,
+        tenant_id,
+        actor=by,
+        action="add_contact" if is_new else "change_contact",
+        key=contact_id,
+        detail=detail,
+    )
+    return is_new
+
+
+async def remove_contact(tx: db.Connection, tenant_id: str, contact_id: str, *, by: str) -> bool:
+    cursor = await tx.execute(
+        "delete from alert_contacts where tenant_id = %s and contact_id = %s",
+        (tenant_id, contact_id),
+    )
+    if cursor.rowcount:
+        await episodes.audit(tx, tenant_id, actor=by, action="remove_contact", key=contact_id)
+    return cursor.rowcount > 0
+
+
+async def contacts(tx: db.Connection, tenant_id: str) -> list[Contact]:
+    """Those who may be told."""
+    rows = await list_contacts(tx, tenant_id)
+    return [_contact(row) for row in rows if row["enabled"]]
+
+
+def _contact(row: Mapping[str, Any]) -> Contact:
+    begin, end = row["quiet_from"], row["quiet_until"]
+    passed_by = frozenset(row["quiet_passed_by"])
+    return Contact(
+        contact_id=row["contact_id"],
+        label=label(row["name"], row["contact_id"]),
+        level=row["level"],
+        severities=frozenset(row["severities"]),
+        farms=None if row["farms"] is None else frozenset(row["farms"]),
+        quiet_hours=_quiet_hours(begin, end, row["timezone"], passed_by),
+        addresses=row["addresses"],
+    )
+
+
+def label(name: str, contact_id: str) -> str:
+    """How a contact who acknowledged is named."""
+    return f"{name} ({contact_id})"
+
+
+def _quiet_hours(
+    begin: time | None, end: time | None, zone: str | None, passed_by: frozenset[str]
+) -> QuietHours | None:
+    if begin is None or end is None or zone is None:
+        return None
+    return QuietHours(begin, end, ZoneInfo(zone), passed_by)
+
+
+async def usable_channels(tx: db.Connection, tenant_id: str) -> set[str]:
+    rows = await db.fetch_all(
+        tx,
+        "select channel_id from alert_channels where tenant_id = %s and is_enabled",
+        tenant_id,
+    )
+    return {row[0] for row in rows}
+
+
+# --- settings of a company
+
+
+async def escalate_after_min(connection: db.Connection, tenant_id: str) -> int | None:
+    rows = await db.fetch_all(
+        connection,
+        "select escalate_after_min from alert_settings where tenant_id = %s",
+        tenant_id,
+    )
+    return rows[0][0] if rows else ESCALATE_AFTER_MIN
+
+
+async def save_settings(
+    tx: db.Connection, tenant_id: str, *, escalate_after_min: int | None, by: str
+) -> None:
+    await tx.execute(
+        """
+        insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by)
+        values (%s, %s, fn_now(), %s)
+        on conflict on constraint alert_settings_pkey do update set
+          escalate_after_min = excluded.escalate_after_min, changed_at = excluded.changed_at,
+          changed_by = excluded.changed_by
+        """,
+        (tenant_id, escalate_after_min, by),
+    )
+    await episodes.audit(
+        tx,
+        tenant_id,
+        actor=by,
+        action="change_settings",
+        key="alert_settings",
+        detail={"escalate_after_min": escalate_after_min},
+    )
+
+
+# --- steps
+
+
+async def now(tx: db.Connection) -> datetime:
+    at: datetime = await db.fetch_value(tx, "select fn_now()")
+    return at
+
+
+async def escalate(tx: db.Connection, *, limit: int) -> int:
+    """Add the step `escalated` of episodes that nobody has acknowledged for too long."""
+    cursor = await tx.execute(
+        """
+        insert into alert_steps (tenant_id, episode_id, step, created_at)
+        select e.tenant_id, e.episode_id, 'escalated', fn_now()
+        from alert_episodes e left join alert_settings s using (tenant_id)
+        where e.state = 'active' and e.held_by is null and e.paged_at <= fn_now()
+            - case when s.tenant_id is null then %s else s.escalate_after_min end
+              * interval '1 minute'
+          and not exists (
+            select from alert_steps k where k.tenant_id = e.tenant_id
+              and k.episode_id = e.episode_id and k.step = 'escalated')
+        order by e.paged_at limit %s
+        on conflict on constraint alert_steps_pkey do nothing
+        """,
+        (ESCALATE_AFTER_MIN, limit),
+    )
+    return cursor.rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStep:
+    """A step that nobody was told of yet, and what a message about it needs."""
+
+    step: rules.Step
+    facts: Facts
+
+
+async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
+    """Lock steps that are to be routed, at most one of an episode, in their order.
+
+    A step waits for the one before it, also if another instance has that one at this moment.
+    """
+    rows = await db.fetch_dicts(
+        tx,
+        """
+        select s.tenant_id, s.episode_id, s.step, s.created_at, e.source, e.severity, e.message,
+          e.state, e.signal, e.rule_id, r.rule, e.farm_id, f.name as farm,
+          e.barn_id, b.name as barn, e.device_id, e.edge_cluster_id, e.batch_id,
+          coalesce(f.timezone, c.timezone) as timezone, e.opened_at, e.resolved_at, e.first_value,
+          e.worst_value, e.last_value, e.acknowledged_by, e.note,
+          case when a.tenant_id is null then %(default_min)s else a.escalate_after_min end
+            as minutes_unanswered
+        from alert_steps s
+        join alert_episodes e using (tenant_id, episode_id)
+        join companies c using (tenant_id)
+        left join alert_settings a using (tenant_id)
+        left join farms f on f.tenant_id = e.tenant_id and f.farm_id = e.farm_id
+        left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
+          and b.barn_id = e.barn_id
+        left join alert_rules r on r.tenant_id = e.tenant_id and r.rule_id = e.rule_id
+        where s.routed_at is null and not exists (
+          select from alert_steps o where o.tenant_id = s.tenant_id
+            and o.episode_id = s.episode_id and o.routed_at is null
+            and (o.created_at, array_position(%(order)s::text[], o.step))
+              < (s.created_at, array_position(%(order)s::text[], s.step)))
+        order by s.created_at limit %(limit)s
+        for update of s skip locked
+        """,
+        {
+            "default_min": ESCALATE_AFTER_MIN,
+            "order": ["opened", "escalated", "acknowledged", "resolved"],
+            "limit": limit,
+        },
+    )
+    return [_pending_step(row) for row in rows]
+
+
+def _pending_step(row: dict[str, Any]) -> PendingStep:
+    created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
+    rule = _SHIPPED.get(rule_id) if own is None else alert_rules.read(own)
+    step = rules.Step(
+        step=row["step"],
+        created_at=created_at,
+        severity=row["severity"],
+        farm_id=row["farm_id"],
+        state=row["state"],
+        acknowledged_by=row["acknowledged_by"],
+    )
+    return PendingStep(step, Facts(**row, rule=rule))
+
+
+async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str) -> None:
+    await tx.execute(
+        """
+        update alert_steps set routed_at = fn_now()
+        where tenant_id = %s and episode_id = %s and step = %s
+        """,
+        (tenant_id, episode_id, step),
+    )
+
+
+async def earlier_messages(tx: db.Connection, tenant_id: str, episode_id: UUID) -> list[Earlier]:
+    """The messages of an episode so far. Locks them: none is sent while a plan is made."""
+    rows = await db.fetch_dicts(
+        tx,
+        """
+        select message_id, contact_id, channel_id, step, state, send_after from alert_messages
+        where tenant_id = %s and episode_id = %s order by message_id for update
+        """,
+        (tenant_id, episode_id),
+    )
+    return [Earlier(**row) for row in rows]
+
+
+# --- messages
+
+
+async def add_messages(
+    tx: db.Connection, facts: Facts, words: Words, planned: Sequence[Planned]
+) -> int:
+    """Add the messages of a step; those that are there already stay as they are."""
+    if not planned:
+        return 0
+    cursor = await tx.execute(
+        """
+        insert into alert_messages (tenant_id, message_id, episode_id, step, contact_id, channel_id,
+          address, severity, subject, body, content, created_at, send_after, next_attempt_at)
+        select %s, n.message_id, %s, %s, n.contact_id, n.channel_id, n.address, %s, %s, %s, %s,
+          fn_now(), n.send_after, n.send_after
+        from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])
+          as n(message_id, contact_id, channel_id, address, send_after)
+        on conflict on constraint alert_messages_step_key do nothing
+        """,
+        (
+            facts.tenant_id, facts.episode_id, facts.step, facts.severity, words.subject,
+            words.text, Jsonb(words.content), [ids.new() for _ in planned],
+            *db.columns(planned, "contact_id", "channel_id", "address", "send_after"),
+        ),
+    )  # fmt: skip
+    return cursor.rowcount
+
+
+async def tests_of_last_hour(tx: db.Connection, tenant_id: str) -> int:
+    count: int = await db.fetch_value(
+        tx,
+        """
+        select count(*) from alert_messages where tenant_id = %s and step = 'test'
+          and created_at > fn_now() - interval '1 hour'
+        """,
+        tenant_id,
+    )
+    return count
+
+
+async def add_test_message(
+    tx: db.Connection,
+    tenant_id: str,
+    words: Words,
+    *,
+    channel_id: str,
+    contact_id: str | None,
+    address: str,
+    by: str,
+) -> UUID:
+    message_id = ids.new()
+    await tx.execute(
+        """
+        insert into alert_messages (tenant_id, message_id, step, contact_id, channel_id, address,
+          severity, subject, body, content, created_at, send_after, next_attempt_at)
+        values (%s, %s, 'test', %s, %s, %s, 'info', %s, %s, %s, fn_now(), fn_now(), fn_now())
+        """,
+        (
+            tenant_id, message_id, contact_id, channel_id, address, words.subject, words.text,
+            Jsonb(words.content),
+        ),
+    )  # fmt: skip
+    detail = {"message_id": str(message_id)}
+    await episodes.audit(
+        tx, tenant_id, actor=by, action="test_channel", key=channel_id, detail=detail
+    )
+    return message_id
+
+
+async def drop(tx: db.Connection, tenant_id: str, message_ids: Collection[UUID]) -> None:
+    """Over before its quiet hours were."""
+    await tx.execute(
+        """
+        update alert_messages set state = 'dropped', ended_at = fn_now(),
+          error = 'it was over before the quiet hours ended'
+        where tenant_id = %s and message_id = any(%s) and state = 'pending'
+        """,
+        (tenant_id, list(message_ids)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A message that is ours to send, and its channel as it is now."""
+
+    tenant_id: str
+    message_id: UUID
+    episode_id: UUID | None
+    step: str
+    contact_id: str | None
+    channel_id: str
+    address: str
+    severity: str
+    subject: str
+    body: str
+    content: dict[str, Any]
+    created_at: datetime
+    attempts: int
+    age_s: float
+    kind: channels.Kind | None
+    is_enabled: bool | None
+    settings: dict[str, Any] | None
+    secrets: bytes | None
+
+    def channel(self, sealer: Sealer | None) -> Channel | None:
+        """The channel with its secrets; None if it was removed. Raises SealError."""
+        if self.kind is None:
+            return None
+        secrets = Secrets()
+        if self.secrets is not None:
+            secrets = opened(sealer, self.secrets, self.tenant_id, self.channel_id)
+        settings = msgspec.convert(self.settings, ChannelSettings)
+        return Channel(self.channel_id, self.kind, settings, secrets)
+
+
+def opened(sealer: Sealer | None, sealed: bytes, tenant_id: str, channel_id: str) -> Secrets:
+    """The secrets of a channel. Raises SealError."""
+    if sealer is None:
+        raise SealError("no key: FARMIQ_SECRETS_KEY_FILE is not set")
+    raw = sealer.open(sealed, bound_to=bound_to(tenant_id, channel_id))
+    return msgspec.json.decode(raw, type=Secrets)
+
+
+# Tenant, message, channel.
+Due = tuple[str, UUID, str]
+
+
+async def due(tx: db.Connection, *, per_channel: int, limit: int) -> list[Due]:
+    """(tenant, message, channel) of messages to send now, a few of each channel, oldest first.
+
+    A message waits for an earlier one of its episode to the same contact on the same channel.
+    """
+    rows = await db.fetch_all(
+        tx,
+        """
+        select tenant_id, message_id, channel_id from (
+          select m.tenant_id, m.message_id, m.channel_id, m.next_attempt_at,
+            row_number() over (partition by m.tenant_id, m.channel_id
+              order by m.next_attempt_at, m.message_id) as place
+          from alert_messages m
+          where m.state = 'pending' and m.next_attempt_at <= fn_now()
+            and (m.claimed_until is null or m.claimed_until <= fn_now())
+            and not exists (
+              select from alert_messages o where o.tenant_id = m.tenant_id
+                and o.episode_id = m.episode_id and o.contact_id = m.contact_id
+                and o.channel_id = m.channel_id and o.state = 'pending'
+                and o.message_id < m.message_id)
+        ) due where place <= %s order by next_attempt_at limit %s
+        """,
+        per_channel,
+        limit,
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def claim(
+    tx: db.Connection, tenant_ids: list[str], message_ids: list[UUID], *, for_s: float
+) -> list[Claimed]:
+    """Those of these messages that nobody else has claimed meanwhile."""
+    return await db.fetch_as(
+        tx,
+        Claimed,
+        """
+        with mine as (
+          update alert_messages m set claimed_until = fn_now() + %s * interval '1 second',
+            attempts = m.attempts + 1
+          from unnest(%s::text[], %s::uuid[]) as n(tenant_id, message_id)
+          where m.tenant_id = n.tenant_id and m.message_id = n.message_id and m.state = 'pending'
+            and (m.claimed_until is null or m.claimed_until <= fn_now())
+          returning m.*
+        )
+        select m.tenant_id, m.message_id, m.episode_id, m.step, m.contact_id, m.channel_id,
+          m.address, m.severity, m.subject, m.body, m.content, m.created_at, m.attempts,
+          extract(epoch from fn_now() - m.send_after)::float8 as age_s, c.kind, c.is_enabled,
+          c.settings, c.secrets
+        from mine m left join alert_channels c using (tenant_id, channel_id)
+        """,
+        (for_s, tenant_ids, message_ids),
+    )
+
+
+async def is_over(tx: db.Connection, message: Claimed) -> bool:
+    """Whether a message of quiet hours is about an episode that is over, whoever noticed."""
+    over: bool = await db.fetch_value(
+        tx,
+        """
+        select exists (
+          select from alert_messages m join alert_episodes e using (tenant_id, episode_id)
+          where m.tenant_id = %s and m.message_id = %s and m.send_after > m.created_at
+            and m.step in ('opened', 'escalated') and e.state in ('resolved', 'withdrawn'))
+        """,
+        message.tenant_id,
+        message.message_id,
+    )
+    return over
+
+
+async def finish(
+    tx: db.Connection, message: Claimed, *, state: str, error: str | None = None
+) -> None:
+    """Note what became of a message. Who never heard of an episode hears no more of it."""
+    await tx.execute(
+        """
+        update alert_messages set state = %s, error = %s, ended_at = fn_now(), claimed_until = null
+        where tenant_id = %s and message_id = %s
+        """,
+        (state, error, message.tenant_id, message.message_id),
+    )
+    if state != "sent" and message.step in rules.NOTIFYING:
+        await tx.execute(
+            """
+            update alert_messages m set state = 'dropped', ended_at = fn_now(),
+              error = 'the message before it was not sent'
+            where m.tenant_id = %s and m.episode_id = %s and m.contact_id = %s
+              and m.channel_id = %s and m.state = 'pending' and m.message_id > %s
+              and m.step in ('acknowledged', 'resolved') and not exists (
+                select from alert_messages o where o.tenant_id = m.tenant_id
+                  and o.episode_id = m.episode_id and o.contact_id = m.contact_id
+                  and o.channel_id = m.channel_id and o.step in ('opened', 'escalated')
+                  and o.state in ('pending', 'sent'))
+            """,
+            (
+                message.tenant_id, message.episode_id, message.contact_id, message.channel_id,
+                message.message_id,
+            ),
+        )  # fmt: skip
+
+
+async def put_off(tx: db.Connection, message: Claimed, *, delay_s: float, error: str) -> None:
+    await tx.execute(
+        """
+        update alert_messages set next_attempt_at = fn_now() + %s * interval '1 second',
+          claimed_until = null, error = %s
+        where tenant_id = %s and message_id = %s and state = 'pending'
+        """,
+        (delay_s, error, message.tenant_id, message.message_id),
+    )
+
+
+async def behind_s(tx: db.Connection) -> float:
+    """How long the message waits that is due for the longest."""
+    waits: float = await db.fetch_value(
+        tx,
+        """
+        select coalesce(extract(epoch from fn_now() - min(send_after)), 0)::float8
+        from alert_messages where state = 'pending' and send_after <= fn_now()
+        """,
+    )
+    return waits
+
+
+async def page(
+    connection: db.Connection, tenant_id: str, wanted: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Messages, newest first."""
+    return await db.fetch_dicts(
+        connection,
+        f"""
+        select {_MESSAGE} from alert_messages
+        where tenant_id = %(tenant_id)s
+          and (%(episode)s::uuid is null or episode_id = %(episode)s)
+          and (%(contact)s::text is null or contact_id = %(contact)s)
+          and (%(channel)s::text is null or channel_id = %(channel)s)
+          and (%(state)s::text is null or state = %(state)s)
+          and (%(step)s::text is null or step = %(step)s)
+          and (%(begin)s::timestamptz is null or created_at >= %(begin)s)
+          and (%(end)s::timestamptz is null or created_at < %(end)s)
+          and (%(after_at)s::timestamptz is null
+            or (created_at, message_id) < (%(after_at)s, %(after_id)s::uuid))
+        order by created_at desc, message_id desc limit %(limit)s
+        """,  # noqa: S608 - our own columns
+        {**wanted, "tenant_id": tenant_id},
+    )
+
+
+async def find_message(
+    connection: db.Connection, tenant_id: str, message_id: UUID
+) -> dict[str, Any] | None:
+    rows = await db.fetch_dicts(
+        connection,
+        f"select {_MESSAGE} from alert_messages where tenant_id = %s and message_id = %s",  # noqa: S608
+        (tenant_id, message_id),
+    )
+    return rows[0] if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class AckView:
+    """What the page that acknowledges shows."""
+
+    message: str
+    severity: str
+    state: str
+    opened_at: datetime
+    timezone: str
+    farm: str | None
+    barn: str | None
+    acknowledged_by: str | None
+
+
+async def ack_view(tx: db.Connection, tenant_id: str, episode_id: UUID) -> AckView | None:
+    rows = await db.fetch_as(
+        tx,
+        AckView,
+        """
+        select e.message, e.severity, e.state, e.opened_at,
+          coalesce(f.timezone, c.timezone) as timezone, coalesce(f.name, e.farm_id) as farm,
+          coalesce(b.name, e.barn_id) as barn, e.acknowledged_by
+        from alert_episodes e join companies c using (tenant_id)
+        left join farms f on f.tenant_id = e.tenant_id and f.farm_id = e.farm_id
+        left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
+          and b.barn_id = e.barn_id
+        where e.tenant_id = %s and e.episode_id = %s
+        """,
+        (tenant_id, episode_id),
+    )
+    return rows[0] if rows else None

@@ -1,0 +1,300 @@
+"""Values in any order, late and repeated, make the episodes that their own order makes."""
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farmiq.cloud import sink
+from farmiq.farm.alerts import evaluation
+from farmiq.farm.alerts.evaluation import Sample
+from farmiq.messages import bus as envelopes
+from farmiq.messages.alerts import AlertRule
+from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
+
+HOT = "rule:hot|f/1/d"
+# Seconds between values: often, seldom, and with gaps that end a run.
+GAPS = st.sampled_from([0, 60, 60, 60, 120, 600, 1200, 4000])
+VALUES = st.sampled_from([20.0, 29.0, 31.0, 31.0, 40.0])
+RULES: list[dict[str, Any]] = [
+    {"for_s": 0, "clear_for_s": 0},
+    {"for_s": 180, "clear": 25, "clear_for_s": 300},
+    {"condition": "below", "threshold": 30, "for_s": 60, "clear_for_s": 120},
+    {"condition": "rises", "threshold": 5, "window_s": 600, "for_s": 60, "clear_for_s": 60},
+    {"condition": "absent", "threshold": None, "for_s": 900},
+]
+
+
+@st.composite
+def journeys(draw: st.DrawFn) -> tuple[list[tuple[int, float]], list[list[int]], list[int]]:
+    """Values by second, the batches of positions in which they arrive, and who stores when."""
+    gaps = draw(st.lists(GAPS, min_size=2, max_size=14))
+    seconds = [sum(gaps[: index + 1]) for index in range(len(gaps))]
+    values = sorted({(second, draw(VALUES)) for second in seconds})
+    repeats = draw(st.lists(st.integers(1, 3), min_size=len(values), max_size=len(values)))
+    order = draw(
+        st.permutations([index for index, times in enumerate(repeats) for _ in range(times)])
+    )
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(order) - 1)), max_size=5)))
+    bounds = [0, *cuts, len(order)]
+    batches = [order[begin:end] for begin, end in pairwise(bounds)]
+    return values, batches, draw(st.permutations(range(len(values))))
+
+
+async def test_values_shuffled_and_repeated_make_the_episodes_of_their_own_order(
+    alerts: Alerts,
+) -> None:
+    begin = now() - 20 * HOUR
+    rules = [
+        await alerts.rule(f"r{number}", **{**fields, "signal": "telemetry.heat"})
+        for number, fields in enumerate(RULES)
+    ]
+
+    @settings(max_examples=15, deadline=None)
+    @given(journeys())
+    def every_journey(journey: Any) -> None:
+        loop.append(journey)
+
+    loop: list[Any] = []
+    every_journey()
+    for number, (values, batches, stored) in enumerate(loop):
+        device_id = f"d{number}"
+        events = [
+            alerts.reading(begin + timedelta(seconds=second), value, device_id=device_id)
+            for second, value in values
+        ]
+        await alerts.store(*(events[index] for index in stored[: len(stored) // 2]))
+        for batch in batches:
+            await alerts.take(*(events[index] for index in batch))
+        await alerts.store(*(events[index] for index in stored[len(stored) // 2 :]))
+        await alerts.settle()
+        samples = [Sample(begin + timedelta(seconds=second), value) for second, value in values]
+        for rule in rules:
+            assert stored_episodes(alerts, rule, device_id) == [
+                (
+                    found.opened_at, found.resolved_at, found.first_value, found.worst_value,
+                    found.last_value,
+                )
+                for found in evaluation.episodes(rule, samples)
+            ], (rule, journey_text(values, batches))  # fmt: skip
+
+
+def stored_episodes(alerts: Alerts, rule: AlertRule, device_id: str) -> list[tuple[Any, ...]]:
+    return alerts.owner(
+        """
+        select opened_at, resolved_at, first_value, worst_value, last_value from alert_episodes
+        where rule_id = %s and device_id = %s and state <> 'withdrawn' order by opened_at
+        """,
+        rule.rule_id, device_id,
+    )  # fmt: skip
+
+
+def journey_text(values: Any, batches: Any) -> str:
+    return f"values {values}, batches {batches}"
+
+
+async def test_a_thousand_repeats_make_one_episode_and_one_step(alerts: Alerts) -> None:
+    await alerts.rule()
+    reading = alerts.reading(now(), 31.0)
+    for _ in range(2):
+        await alerts.take(*([reading] * 500))
+        await alerts.looks.page()
+    assert [row[:2] for row in alerts.episodes()] == [(HOT, "active")]
+    assert alerts.steps() == [(HOT, "opened")]
+
+
+async def test_backlog_of_three_days_makes_history_and_calls_nobody(alerts: Alerts) -> None:
+    await alerts.rule(for_s=600, clear_for_s=600)
+    begin = now() - 72 * HOUR
+    values = [40.0 if minute // 60 % 12 == 0 else 20.0 for minute in range(0, 71 * 60, 10)]
+    events = [
+        alerts.reading(begin + timedelta(minutes=10 * index), value)
+        for index, value in enumerate(values)
+    ]
+    await alerts.send(*events)
+    await alerts.looks.page()
+    assert [row[1] for row in alerts.episodes()] == ["resolved"] * 6
+    assert alerts.steps() == []
+
+
+async def test_condition_still_true_at_the_newest_value_calls_once(alerts: Alerts) -> None:
+    await alerts.rule(for_s=600)
+    begin = now() - 72 * HOUR
+    await alerts.send(*(alerts.reading(begin + index * 10 * MINUTE, 40.0) for index in range(400)))
+    await alerts.looks.page()
+    assert alerts.steps() == []
+    newest = now() - timedelta(seconds=30)
+    await alerts.send(alerts.reading(newest - 10 * MINUTE, 40.0), alerts.reading(newest, 41.0))
+    for _ in range(3):
+        await alerts.looks.page()
+    ((cause, state, opened_at, _),) = alerts.episodes()
+    assert (cause, state, opened_at) == (HOT, "active", begin + 10 * MINUTE)
+    assert alerts.steps() == [(HOT, "opened")]
+    await alerts.send(alerts.reading(now(), 20.0))
+    await alerts.looks.page()
+    assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
+
+
+async def test_late_value_that_shows_it_never_was_withdraws_and_tells_the_end(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule(for_s=300)
+    at = now() - 6 * MINUTE
+    bad = [alerts.reading(at, 31.0), alerts.reading(at + 6 * MINUTE, 31.0)]
+    await alerts.send(*bad)
+    await alerts.looks.page()
+    assert alerts.steps() == [(HOT, "opened")]
+    await alerts.send(alerts.reading(at + 3 * MINUTE, 20.0))
+    await alerts.settle()
+    assert alerts.episodes() == []
+    assert alerts.owner("select state from alert_episodes") == [("withdrawn",)]
+    assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
+
+
+async def test_late_value_waits_until_it_is_stored(alerts: Alerts) -> None:
+    await alerts.rule()
+    at = now()
+    await alerts.send(alerts.reading(at, 20.0))
+    late = alerts.reading(at - MINUTE, 40.0)
+    await alerts.take(late)
+    alerts.owner("update alert_rechecks set due_at = now() - interval '1 second'")
+    assert await alerts.rechecks.run() == {"rechecked": 0}
+    assert alerts.owner("select attempts from alert_rechecks") == [(1,)]
+    await alerts.store(late)
+    await alerts.settle()
+    assert alerts.episodes() == [(HOT, "resolved", at - MINUTE, at)]
+
+
+async def test_events_that_no_rule_looks_at_cost_no_statement(alerts: Alerts) -> None:
+    await alerts.rule()
+    await alerts.take(alerts.reading(now(), 20.0))
+    nothing = [alerts.reading(now(), 99.0, metric="noise") for _ in range(50)]
+    bodies = [envelopes.write(event) for event in nothing]
+    # Without a database: whoever asked it something would fail.
+    assert await sink.store_events(cast(Any, None), bodies, alerts.sink) == {}
+
+
+async def test_rules_of_one_company_do_not_see_another_companys_values(alerts: Alerts) -> None:
+    await alerts.rule()
+    await alerts.send(alerts.reading(now(), 99.0, tenant_id="t-002"))
+    assert alerts.episodes() == []
+    await alerts.send(alerts.reading(now(), 99.0))
+    assert alerts.owner("select tenant_id, cause from alert_episodes") == [("t-001", HOT)]
+
+
+async def test_value_of_an_unknown_company_is_tried_again_later(alerts: Alerts) -> None:
+    stranger = alerts.reading(now(), 99.0, metric="temperature", tenant_id="t-009")
+    rejected = await sink.store_events(alerts.pool, [envelopes.write(stranger)], alerts.sink)
+    assert [rejection.final for rejection in rejected.values()] == [False]
+
+
+async def test_reading_in_fahrenheit_is_compared_in_celsius(alerts: Alerts) -> None:
+    await alerts.rule("warm", signal="telemetry.temperature")
+    await alerts.send(
+        alerts.reading(now() - MINUTE, 80.0, metric="temperature", unit="°F"),
+        alerts.reading(now(), 88.0, metric="temperature", unit="°F"),
+    )
+    ((value,),) = alerts.owner("select round(worst_value::numeric, 1)::float from alert_episodes")
+    assert value == 31.1
+
+
+async def test_changed_rule_ends_what_the_old_one_had_open(alerts: Alerts) -> None:
+    await alerts.rule()
+    await alerts.send(alerts.reading(now() - MINUTE, 31.0))
+    await alerts.looks.page()
+    await alerts.rule(threshold=50)
+    await alerts.send(alerts.reading(now(), 31.0))
+    assert [row[1] for row in alerts.episodes()] == ["resolved"]
+    assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
+    assert alerts.owner("select states from alert_states") == [({},)]
+
+
+async def test_renamed_rule_goes_on_with_its_episode(alerts: Alerts) -> None:
+    await alerts.rule()
+    await alerts.send(alerts.reading(now() - MINUTE, 31.0))
+    await alerts.rule(name="Too hot", severity="critical")
+    await alerts.send(alerts.reading(now(), 32.0))
+    assert [row[1] for row in alerts.episodes()] == ["active"]
+
+
+async def test_episode_of_a_rule_that_was_removed_meanwhile_is_ended(alerts: Alerts) -> None:
+    await alerts.rule()
+    await alerts.send(alerts.reading(now() - MINUTE, 31.0))
+    # As if another instance had opened it while somebody removed the rule.
+    alerts.owner("delete from alert_rules")
+    alerts.book.drop()
+    await alerts.looks.prune()
+    assert [row[1] for row in alerts.episodes()] == ["resolved"]
+    assert alerts.owner("select states from alert_states") == [({},)]
+
+
+async def test_rule_for_animals_applies_while_they_are_in_the_barn(alerts: Alerts) -> None:
+    await alerts.rule(species=["Broiler"], min_age_days=10)
+    alerts.owner(
+        "insert into farms (tenant_id, farm_id, name, timezone) values ('t-001', 'f', 'F', 'UTC')"
+    )
+    for barn_id in ("1", "2"):
+        alerts.owner(
+            "insert into barns (tenant_id, farm_id, barn_id, name) values "
+            "('t-001', 'f', %s, 'Barn')", barn_id,
+        )  # fmt: skip
+    alerts.owner(
+        "insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count, "
+        "placed_on, age_at_placing_days) values ('t-001', 'b', 'f', '1', 'broiler', 9, %s, 5)",
+        (now() - timedelta(days=6)).date(),
+    )
+    alerts.book.drop()
+    at = now()
+    await alerts.send(alerts.reading(at, 40.0), alerts.reading(at, 40.0, barn_id="2"))
+    assert [row[0] for row in alerts.episodes()] == [HOT]
+    assert alerts.owner("select batch_id from alert_episodes") == [("b",)]
+    await alerts.send(alerts.reading(at - timedelta(days=3), 40.0, device_id="e"))
+    assert [row[0] for row in alerts.episodes()] == [HOT]
+
+
+async def test_same_hour_of_other_days_is_the_baseline(alerts: Alerts) -> None:
+    await alerts.rule(
+        condition="below", threshold=50, baseline="same_hour", signal="telemetry.water.flow"
+    )
+    hour = now().replace(minute=0, second=0)
+    for day in (1, 2):
+        alerts.owner(
+            """
+            insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
+              bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
+              sum_value, count)
+            values (gen_random_uuid(), 't-001', 'f', '1', 'd', '1h', %s, %s, 'water.flow', 'x',
+              10, 10, 10, 600, 60)
+            """,
+            hour - timedelta(days=day), hour - timedelta(days=day) + HOUR,
+        )  # fmt: skip
+    await alerts.send(alerts.reading(hour, 6.0, metric="water.flow"))
+    assert alerts.episodes() == []
+    await alerts.send(alerts.reading(hour + MINUTE, 4.0, metric="water.flow"))
+    assert [row[0] for row in alerts.episodes()] == ["rule:hot|f/1/d"]
+
+
+def figure(alerts: Alerts, on: Any, value: float | None, expected: float, at: datetime) -> Any:
+    payload = {
+        "kpi_date": on, "kpi_type": "weight_mean", "value": value, "unit": "kg",
+        "source_event_count": 1, "batch_id": "b", "expected_value": expected,
+    }  # fmt: skip
+    return alerts.event("kpi.daily.updated", at, payload, device_id=None)
+
+
+async def test_figure_behind_the_standard_opens_and_its_withdrawal_takes_it_back(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule(
+        signal="kpi.weight_mean", condition="below", baseline="standard", threshold=10
+    )
+    at = now()
+    await alerts.take(figure(alerts, at.date(), 0.8, 1.0, at))
+    await alerts.looks.page()
+    assert [row[:2] for row in alerts.episodes()] == [("rule:hot|batch:b", "active")]
+    assert alerts.steps() == [("rule:hot|batch:b", "opened")]
+    await alerts.take(figure(alerts, at.date(), None, 1.0, at + timedelta(seconds=1)))
+    await alerts.settle()
+    assert alerts.episodes() == []

@@ -1,0 +1,354 @@
+"""From a step of an episode to a real mail server and HTTP receiver, and what happens between."""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+import structlog
+from pydantic import SecretStr
+
+from tests.integration.cloud.notification.conftest import Running, Site, started
+from tests.support.http_receiver import HttpReceiver, http_receiver
+from tests.support.mail_server import MailServer, mail_server
+from tests.support.ports import free_port
+from tests.support.push_receiver import PushReceiver
+from tests.support.until import until
+
+LINK = re.compile(r"http://cloud\.test/alerts/ack/\S+")
+
+
+async def test_opened_and_resolved_reach_a_mailbox_in_plain_words(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    episode = site.open()
+    await until(lambda: len(mailbox.received) == 1)
+    (opened,) = mailbox.texts()
+    assert mailbox.subjects() == [
+        "Critical: temperature above 30 °C for 10 minutes (Barn 1, North Farm, device d-010)"
+    ]
+    assert "Asia/Bangkok, UTC+07:00" in opened
+    assert "What to do: Go to the barn at once" in opened
+    assert LINK.search(opened)
+    site.resolve(episode)
+    await until(lambda: len(mailbox.received) == 2)
+    assert mailbox.subjects()[1].startswith("Resolved: temperature above 30 °C")
+    assert not LINK.search(mailbox.texts()[1])
+    rows = await site.until_ended(2)
+    assert rows == [("opened", "ann", "mail", "sent"), ("resolved", "ann", "mail", "sent")]
+
+
+async def test_webhook_is_signed_and_has_the_facts(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await running.hook(receiver)
+    episode = site.open()
+    await site.until_ended(1)
+    (posted,) = receiver.posted
+    signed = ".".join(
+        (posted.headers["webhook-id"], posted.headers["webhook-timestamp"], posted.body.decode())
+    )
+    right = base64.b64encode(hmac.digest(bytes(range(32)), signed.encode(), hashlib.sha256))
+    assert posted.headers["webhook-signature"] == f"v1,{right.decode()}"
+    ((message_id,),) = site.messages("message_id")
+    assert posted.headers["webhook-id"] == str(message_id) == posted.json()["message_id"]
+    wanted = {
+        "episode_id": str(episode), "step": "opened", "severity": "critical", "farm": "North Farm",
+        "barn": "Barn 1", "worst_value": 31.4, "tenant_id": "hill",
+    }  # fmt: skip
+    assert wanted.items() <= posted.json().items()
+    assert LINK.fullmatch(posted.json()["link"])
+
+
+async def test_templates_of_ntfy_telegram_sms_and_others_are_filled(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    form = "application/x-www-form-urlencoded"
+    for channel_id, body in {
+        "ntfy": {"kind": "ntfy", "secrets": {"url": receiver.url, "token": "tk_1"}},
+        "telegram": {"kind": "telegram", "secrets": {"url": receiver.url, "token": "1:a"}},
+        "sms": {
+            "kind": "sms",
+            "settings": {"content_type": form, "template": {"To": "{address}", "Body": "{short}"}},
+            "secrets": {"url": f"{receiver.url}/sms", "headers": {"X-Key": "k"}},
+        },
+    }.items():
+        await running.put(f"alert-channels/{channel_id}", body)
+    addresses = {"ntfy": "barn-1", "telegram": "-100", "sms": "+66812345678"}
+    await running.put("alert-contacts/ann", {"name": "Ann", "addresses": addresses})
+    site.open(message='hot"}, {"chat_id": "eve')
+    await site.until_ended(3)
+    by_path = {posted.path: posted for posted in receiver.posted}
+    ntfy = by_path["/"].json()
+    assert (ntfy["topic"], ntfy["priority"]) == ("barn-1", 5)
+    assert by_path["/"].headers["authorization"] == "Bearer tk_1"
+    telegram = by_path["/bot1:a/sendMessage"].json()
+    assert telegram["chat_id"] == "-100"
+    assert 'hot"}, {"chat_id": "eve' in telegram["text"]
+    sms = parse_qs(by_path["/sms"].body.decode())
+    assert sms["To"] == ["+66812345678"]
+    assert "Critical: hot" in sms["Body"][0]
+    assert by_path["/sms"].headers["x-key"] == "k"
+
+
+async def test_web_push_is_read_by_the_browser_that_subscribed(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    browser = PushReceiver.new(f"{receiver.url}/push/1")
+    body = {"kind": "web_push", "settings": {"contact": "mailto:alerts@example.com"}}
+    channel = await running.put("alert-channels/push", body)
+    assert len(base64.urlsafe_b64decode(channel["public_key"] + "==")) == 65
+    addresses = {"push": browser.subscription()}
+    await running.put("alert-contacts/ann", {"name": "Ann", "addresses": addresses})
+    site.open()
+    await site.until_ended(1)
+    (posted,) = receiver.posted
+    assert (posted.path, posted.headers["urgency"]) == ("/push/1", "high")
+    assert posted.headers["authorization"].endswith(f"k={channel['public_key']}")
+    shown = json.loads(browser.decrypt(posted.body))
+    assert shown["title"].startswith("Critical: temperature")
+    assert LINK.fullmatch(shown["url"])
+    again = await running.put("alert-channels/push", body, status=200)
+    assert again["public_key"] == channel["public_key"], "browsers would have to subscribe again"
+    receiver.status = 410
+    site.open()
+    await site.until_ended(2)
+    assert site.messages("state", "error")[1] == (
+        "failed", "the browser has ended its subscription",
+    )  # fmt: skip
+
+
+async def test_mail_server_that_was_away_gets_the_message_once(site: Site) -> None:
+    port = free_port()
+    async with started(site) as running:
+        async with mail_server(port=port) as first:
+            await running.mail(first)
+        site.open()
+        await until(lambda: site.messages("attempts > 0 and error is not null") == [(True,)])
+        async with mail_server(port=port) as second:
+            site.ahead("10 minutes")
+            assert await site.until_ended(1) == [("opened", "ann", "mail", "sent")]
+    assert len(second.received) == 1
+    ((attempts,),) = site.messages("attempts")
+    assert attempts >= 2
+
+
+def became(site: Site, episode: UUID, row: tuple[Any, ...]) -> bool:
+    query = "select state, error, attempts from alert_messages where episode_id = %s"
+    return site.owner(query, episode) == [row]
+
+
+async def test_refusal_for_good_fails_and_others_are_tried_again(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await running.hook(receiver)
+    expected = {400: "failed", 404: "failed", 429: "pending", 503: "pending"}
+    for status, state in expected.items():
+        receiver.status, receiver.body = status, b"no such thing"
+        episode = site.open()
+        row = (state, f"{status} no such thing", 1)
+        await until(partial(became, site, episode, row))
+
+
+async def test_message_is_given_up_after_a_day(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await running.hook(receiver)
+    receiver.status = 503
+    episode = site.open()
+    await until(lambda: site.messages("error is not null") == [(True,)])
+    site.resolve(episode)
+    await until(lambda: len(site.messages()) == 2)
+    site.ahead("25 hours")
+    rows = await site.until_ended(2)
+    # Who never heard of it does not hear of its end.
+    assert [row[3] for row in rows] == ["failed", "dropped"]
+
+
+async def test_receiver_that_hangs_does_not_hold_back_others(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    async with http_receiver() as slow:
+        slow.answering.clear()
+        await running.hook(slow, "slow")
+        await running.hook(receiver, "good")
+        for _ in range(12):
+            site.open()
+        await until(lambda: len(receiver.posted) == 12, within_s=15)
+        assert slow.connections <= 4
+        states = site.owner("select distinct state from alert_messages where channel_id = 'slow'")
+        assert states == [("pending",)]
+
+
+async def test_resolved_waits_for_the_opened_message_of_the_same_channel(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await running.hook(receiver)
+    receiver.status = 503
+    episode = site.open()
+    await until(lambda: site.messages("error is not null") == [(True,)])
+    site.resolve(episode)
+    await until(lambda: len(site.messages()) == 2)
+    receiver.status = 200
+    site.ahead("10 minutes")
+    await site.until_ended(2)
+    steps = [posted.json()["step"] for posted in receiver.posted]
+    assert steps == sorted(steps)
+    assert steps[-1] == "resolved"
+    ids = [posted.json()["message_id"] for posted in receiver.posted]
+    assert len(set(ids)) == 2, "an attempt that is repeated has the same id"
+
+
+async def test_redirect_is_not_followed(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    async with http_receiver() as inside:
+        await running.hook(receiver)
+        receiver.status, receiver.headers = 302, {"Location": inside.url}
+        site.open()
+        await site.until_ended(1)
+        assert inside.connections == 0
+    assert site.messages("state", "error") == [("failed", "302: redirects are not followed")]
+
+
+async def test_private_address_is_refused_when_it_is_used_too(
+    site: Site, receiver: HttpReceiver, mailbox: MailServer
+) -> None:
+    async with started(site) as running:
+        await running.hook(receiver)
+        await running.mail(mailbox)
+    async with started(site, alert_private_hosts=()):
+        site.open()
+        await site.until_ended(2)
+    assert {row[0] for row in site.messages("state")} == {"failed"}
+    assert all("private network" in row[0] for row in site.messages("error"))
+    assert receiver.connections == mailbox.connections == 0
+
+
+async def test_mail_server_of_the_platform_is_for_channels_without_their_own(
+    site: Site, mailbox: MailServer
+) -> None:
+    own = {"alert_smtp_url": SecretStr(mailbox.url), "alert_mail_from": "FarmIQ <a@example.com>"}
+    async with started(site, alert_private_hosts=(), secrets_key_file=None, **own) as running:
+        await running.put("alert-channels/mail", {"kind": "email"})
+        await running.put(
+            "alert-contacts/ann", {"name": "Ann", "addresses": {"mail": "ann@example.com"}}
+        )
+        site.open()
+        await until(lambda: len(mailbox.received) == 1)
+        assert mailbox.received[0]["From"] == "FarmIQ <a@example.com>"
+        # Without a key there are no links, and no channel may have secrets.
+        assert not LINK.search(mailbox.texts()[0])
+        secrets = {"url": "https://example.com", "signing_key": "whsec_" + "A" * 32}
+        refused = await running.send(
+            "PUT", "alert-channels/hook", {"kind": "webhook", "secrets": secrets}
+        )
+    assert refused.status_code == 409
+    assert "FARMIQ_SECRETS_KEY_FILE" in refused.text
+
+
+async def test_quiet_hours_delay_and_drop_what_is_over_by_then(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    hour = site.owner("select extract(hour from fn_now() at time zone 'UTC')::int")[0][0]
+    quiet = {
+        "from": f"{(hour - 1) % 24:02}:00", "until": f"{(hour + 2) % 24:02}:00", "timezone": "UTC",
+    }  # fmt: skip
+    await running.mail(mailbox, quiet_hours=quiet)
+    over, stays = site.open(severity="warning"), site.open(severity="warning")
+    site.open(severity="critical")
+    await until(lambda: len(mailbox.received) == 1)
+    await until(lambda: len(site.messages()) == 3)
+    site.resolve(over)
+    await until(lambda: ("dropped",) in site.messages("state"))
+    site.ahead("3 hours")
+    await until(lambda: len(mailbox.received) == 2)
+    assert [subject.partition(":")[0] for subject in mailbox.subjects()] == ["Critical", "Warning"]
+    told = site.owner(
+        "select distinct episode_id from alert_messages where state = 'sent' and severity = "
+        "'warning'"
+    )
+    assert told == [(stays,)]
+
+
+async def test_second_person_is_told_if_nobody_acknowledges(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    bob = {"name": "Bob", "level": 2, "addresses": {"mail": "bob@example.com"}}
+    await running.put("alert-contacts/bob", bob)
+    await running.put("alert-settings", {"escalate_after_min": 30}, status=200)
+    waits, looked_after = site.open(), site.open()
+    await site.until_ended(2)
+    site.owner(
+        "update alert_episodes set state = 'acknowledged' where episode_id = %s", looked_after
+    )
+    site.ahead("29 minutes")
+    site.owner("update alert_episodes set last_at = fn_now()")
+    assert [row[1] for row in site.messages()] == ["ann", "ann"]
+    site.ahead("31 minutes")
+    await until(lambda: len(mailbox.received) == 3)
+    assert mailbox.envelopes[2][1] == ["bob@example.com"]
+    assert "nobody has acknowledged for 30 minutes" in mailbox.subjects()[2]
+    assert site.owner("select episode_id from alert_messages where step = 'escalated'") == [
+        (waits,)
+    ]
+
+
+async def test_alert_that_nobody_is_told_of_is_logged_and_counted(
+    site: Site, running: Running
+) -> None:
+    del running
+    with structlog.testing.capture_logs() as lines:
+        episode = site.open()
+        await until(lambda: any(line["event"] == "notification.nobody" for line in lines))
+    (line,) = [line for line in lines if line["event"] == "notification.nobody"]
+    assert (line["tenant_id"], line["name"]) == ("hill", str(episode))
+
+
+async def test_episode_of_one_company_is_told_to_its_own_contacts_only(
+    site: Site, running: Running, mailbox: MailServer, receiver: HttpReceiver
+) -> None:
+    await running.mail(mailbox)
+    secrets = {"url": receiver.url, "signing_key": "whsec_" + "A" * 32}
+    await running.put("alert-channels/mail", {"kind": "webhook", "secrets": secrets}, who="other")
+    await running.put(
+        "alert-contacts/ann", {"name": "Other", "addresses": {"mail": ""}}, who="other"
+    )
+    site.open("dale", farm_id=None, barn_id=None)
+    await site.until_ended(1)
+    assert len(receiver.posted) == 1
+    assert mailbox.received == []
+
+
+async def test_secrets_are_in_no_answer_no_log_and_not_readable_at_rest(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    secret = "tk_v3ry_s3cret"
+    receiver.status, receiver.body = 400, f"bad token {secret}".encode()
+    said: list[Any] = []
+    with structlog.testing.capture_logs() as lines:
+        body = {"kind": "ntfy", "secrets": {"url": receiver.url, "token": secret}}
+        said.append(await running.put("alert-channels/ntfy", body))
+        said.append(await running.put(
+            "alert-contacts/ann", {"name": "Ann", "addresses": {"ntfy": "barn"}}
+        ))  # fmt: skip
+        site.open()
+        await site.until_ended(1)
+        said += [
+            await running.got(path)
+            for path in ("alert-channels", "alert-channels/ntfy", "alert-messages")
+        ]
+    assert said[0]["secrets"] == ["token", "url"]
+    assert site.messages("error") == [("400 bad token ***",)]
+    everything = json.dumps([said, lines], default=str)
+    assert secret not in everything
+    ((sealed,),) = site.owner("select secrets from alert_channels")
+    assert secret.encode() not in sealed
+    assert secret not in str(site.owner("select a::text from alert_actions a"))
