@@ -268,7 +268,7 @@ async def test_quiet_hours_delay_and_drop_what_is_over_by_then(
     site.resolve(over)
     await until(lambda: ("dropped",) in site.messages("state"))
     site.ahead("3 hours")
-    await until(lambda: len(mailbox.received) == 2)
+    await site.until_ended(3)
     assert [subject.partition(":")[0] for subject in mailbox.subjects()] == ["Critical", "Warning"]
     told = site.owner(
         "select distinct episode_id from alert_messages where state = 'sent' and severity = "
