@@ -140,7 +140,7 @@ SERVICES = (
     ),
     _service(
         "edge-alert-rules",
-        "farmiq.edge.alerting.service",
+        "farmiq.edge.alert.service",
         reads="telemetry_latest, telemetry_raw, devices, cloud_contexts, the clock",
         writes="alert_series, local_alerts, alert_sirens, alert_mails, alerts, sync_outbox, mqtt "
         "ALERT_SIREN_TOPIC, ALERT_SIREN_COMMAND, ALERT_SMTP_URL",

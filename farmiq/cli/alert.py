@@ -111,7 +111,7 @@ def silence() -> None:
     What opens later sounds it again. The audit log has who silenced it.
     """
     from farmiq.edge import audit
-    from farmiq.edge.alerting import store
+    from farmiq.edge.alert import store
 
     async def work(tx: Any) -> list[dict[str, Any]]:
         rows = await store.silence(tx, by=terminal.actor())

@@ -52,7 +52,8 @@ RULE: terminal.Options = {
     "species": (Annotated[_TEXT, typer.Option(help="Only with these animals, by comma.")], None),
     "min_age": (Annotated[int | None, typer.Option(help="From this age on, in days.")], None),
     "max_age": (Annotated[int | None, typer.Option(help="Up to this age, in days.")], None),
-    "enabled": (Annotated[bool | None, typer.Option("--enable/--disable")], None),
+    "enable": (Annotated[bool, typer.Option("--enable", help="Switch it on.")], False),
+    "disable": (Annotated[bool, typer.Option("--disable", help="Switch it off.")], False),
 }
 _FIELDS = {
     "for_": "for_s", "clear_for": "clear_for_s", "window": "window_s", "farm": "farm_id",
@@ -111,10 +112,10 @@ def episodes(
     except ValidationError as error:
         reasons = (f"--{field} {reason}" for field, reason in api.problems(error))
         terminal.fail("\n".join(reasons), code=2)
-    found = terminal.in_transaction(
+    page = terminal.in_transaction(
         lambda tx: queries.page(tx, tenant, query.page()), terminal.CLOUD
     )
-    rows, following = api.cut(found, limit, at="opened_at", key="episode_id")
+    rows, following = api.cut(page, limit, at="opened_at", key="episode_id")
     terminal.print_list(
         rows,
         _episode_cells,
@@ -176,8 +177,8 @@ def rules(
     """List the rules that are in force, each as a sentence."""
     from farmiq.cloud.alerts import queries
 
-    found = terminal.in_transaction(lambda tx: queries.all_rules(tx, tenant), terminal.CLOUD)
-    rows = [row for row in found if not (own and row["is_default"])]
+    everything = terminal.in_transaction(lambda tx: queries.all_rules(tx, tenant), terminal.CLOUD)
+    rows = [row for row in everything if not (own and row["is_default"])]
     terminal.print_list(rows, _rule_cells, document={"rules": rows}, empty="no own rules")
 
 
@@ -238,11 +239,11 @@ def try_(
         rule, trial = terminal.in_transaction(work, terminal.CLOUD)
     except dry_run.NoHistoryError as error:
         terminal.fail(str(error))
-    said = farm_rules.sentence(rule)
+    sentence = farm_rules.sentence(rule)
     count = len(trial.episodes)
     terminal.print_result(
-        {"sentence": said, **asdict(trial)},
-        f"{said}: {count} in {days} days, of {trial.series_count} series",
+        {"sentence": sentence, **asdict(trial)},
+        f"{sentence}: {count} in {days} days, of {trial.series_count} series",
         *("  ".join(_tried_cells(row)) for row in trial.episodes),
         *([] if trial.is_whole else ["there was too much to look at: episodes may be missing"]),
     )
@@ -280,8 +281,11 @@ async def _rule(
 
 
 def _given(given: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {
-        _FIELDS.get(option, option): value for option, value in given.items() if value is not None
+    switch = {"enabled": given["enable"]} if given["enable"] or given["disable"] else {}
+    fields = switch | {
+        _FIELDS.get(option, option): value
+        for option, value in given.items()
+        if value is not None and option not in ("enable", "disable")
     }
     fields |= {name: seconds(fields[name]) for name in _DURATIONS if name in fields}
     if "species" in fields:

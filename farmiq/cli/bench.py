@@ -63,7 +63,7 @@ def figures(
         bool, typer.Option("--large", help="Also at 100 million readings: minutes, 8 GB of disk.")
     ] = False,
 ) -> int:
-    """Daily figures: what it costs to compute one batch day again, P21, with --large P20.
+    """Daily figures: what it costs to compute one batch day again, P17.
 
     Engines are started for it and stopped after it. The result goes to bench/results.json and
     docs/develop/bench.md. Exit code 3 if a target is missed.
@@ -78,7 +78,7 @@ def rollups(
     rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
     events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 100_000,
 ) -> int:
-    """Readings into the cloud with rollups beside it and without: P16.
+    """Readings into the cloud with rollups and figures beside it, and without: P18.
 
     Engines are started for it and stopped after it. The result goes to bench/results.json and
     docs/develop/bench.md. Exit code 3 if the target is missed.

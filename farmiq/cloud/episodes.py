@@ -108,7 +108,10 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
                 episodes, "cause", "source", "severity", "subject", "message", "opened_at",
                 "last_at", "resolved_at", "value",
             ),
-            [_first(episode.worst_value, episode.value) for episode in episodes],
+            [
+                None if episode.is_absence else _first(episode.worst_value, episode.value)
+                for episode in episodes
+            ],
             [_first(episode.last_value, episode.value) for episode in episodes],
             *db.columns(
                 episodes, "rule_id", "signal", "is_absence", "farm_id", "barn_id", "device_id",

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -11,8 +11,8 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     SecretStr,
+    ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from farmiq.config.environment import state_dir
@@ -134,16 +134,16 @@ class EdgeSettings(Settings):
     siren_repeat_s: float = setting(
         "ALERT_SIREN_REPEAT_SECONDS", 30, "how often a siren is switched on again", ge=1, le=3600
     )
-    alert_smtp_url: SecretStr | None = setting(
-        "ALERT_SMTP_URL",
-        None,
-        "mail server of the edge's own alerts: smtp:// or smtps://user:password@host:port",
-    )
     alert_mail_from: str | None = setting(
         "ALERT_MAIL_FROM", None, "sender of those mails, such as FarmIQ <alerts@example.com>"
     )
     alert_mail_to: str | None = setting(
         "ALERT_MAIL_TO", None, "receivers of those mails, commas between"
+    )
+    alert_smtp_url: SecretStr | None = setting(
+        "ALERT_SMTP_URL",
+        None,
+        "mail server of the edge's own alerts: smtp:// or smtps://user:password@host:port",
     )
     alert_mail_severity: Literal["info", "warning", "critical"] = setting(
         "ALERT_MAIL_SEVERITY", "warning", "from which severity on a mail is sent"
@@ -152,23 +152,18 @@ class EdgeSettings(Settings):
     @property
     def alert_mail_receivers(self) -> list[str]:
         """The addresses of ALERT_MAIL_TO."""
-        return [address.strip() for address in (self.alert_mail_to or "").split(",")]
+        return _addresses(self.alert_mail_to)
 
-    @model_validator(mode="after")
-    def _can_mail(self) -> Self:
+    @field_validator("alert_smtp_url")
+    @classmethod
+    def _can_mail(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         """Say at the start what would make every mail fail."""
-        if self.alert_smtp_url is None:
-            return self
-        try:
-            mail.server(self.alert_smtp_url.get_secret_value())
-            mail.compose(
-                sender=self.alert_mail_from or "", to=self.alert_mail_receivers, subject="", text=""
-            )
-        except ValueError as error:
-            raise ValueError(
-                f"ALERT_SMTP_URL, ALERT_MAIL_FROM and ALERT_MAIL_TO: {error}"
-            ) from None
-        return self
+        if url is not None:
+            mail.server(url.get_secret_value())
+            sender = info.data.get("alert_mail_from") or ""
+            receivers = _addresses(info.data.get("alert_mail_to"))
+            mail.compose(sender=sender, to=receivers, subject="", text="")
+        return url
 
     @field_validator("siren_command")
     @classmethod
@@ -458,3 +453,7 @@ class EdgeSettings(Settings):
     def says_who_connects(self) -> bool:
         """Whether we say who may connect to the broker, by a file or by answering it."""
         return self.broker_users_file is not None or self.broker_callout_url is not None
+
+
+def _addresses(text: str | None) -> list[str]:
+    return [address.strip() for address in (text or "").split(",")]

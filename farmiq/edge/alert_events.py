@@ -31,7 +31,7 @@ MAX_SUBJECT, MAX_MESSAGE, MAX_NAME = 1024, 4096, 256
 # Alerts of the edge's own evaluation of rules: the cloud evaluates those rules too (D-432).
 RULE = "rule."
 # Kinds whose subject may be whoever connects.
-_OF_STRANGERS = ("broker.", "ingress.", "device.flood")
+_OF_UNKNOWN_SENDERS = ("broker.", "ingress.", "device.flood")
 # tenant/farm/barn/device
 _PLACED = 4
 _PORTION = 500
@@ -88,15 +88,15 @@ def recipients(row: Row, accepted: Collection[str], others: Collection[str]) -> 
         return sorted(accepted)
     if row.first in accepted:
         return [row.first]
-    is_stranger = row.kind.startswith(_OF_STRANGERS) and row.first not in others
-    return sorted(accepted) if is_stranger else []
+    is_unknown = row.kind.startswith(_OF_UNKNOWN_SENDERS) and row.first not in others
+    return sorted(accepted) if is_unknown else []
 
 
 def shown(row: Row, tenant_id: str) -> tuple[str, str]:
     """(subject, message) as this tenant may see them.
 
-    Of something that is no tenant's the words are a stranger's, or of a tenant that is not known
-    here: they stay at the edge, and the subject only tells one from another.
+    Words of a sender that is no tenant's, or of another tenant, stay at the edge; the subject only
+    tells one such sender from another.
     """
     if row.whole_edge or row.first == tenant_id:
         subject = row.subject if row.whole_edge else row.subject.partition("/")[2] or tenant_id
@@ -107,7 +107,7 @@ def shown(row: Row, tenant_id: str) -> tuple[str, str]:
         "about somebody whom this edge does not know; what was seen stands at the edge: "
         f"`farmiq alert ls --kind {row.kind}` there"
     )
-    return f"stranger {digest}", message
+    return f"unknown sender {digest}", message
 
 
 async def report_opened(tx: db.Connection, row: Row) -> None:
@@ -117,14 +117,14 @@ async def report_opened(tx: db.Connection, row: Row) -> None:
 
 async def report_closed(tx: db.Connection, rows: Sequence[Row]) -> None:
     """Report closed alerts to those to whom they were reported when they opened."""
-    told = [row for row in rows if row.reported_to]
-    if told:
-        accepted, places = await _accepted(tx), await _places(tx, told)
+    reported = [row for row in rows if row.reported_to]
+    if reported:
+        accepted, places = await _accepted(tx), await _places(tx, reported)
         await _append(
             tx,
             [
                 _event(edge.ALERT_CLOSED, row, tenant_id, accepted[tenant_id], places)
-                for row in told
+                for row in reported
                 for tenant_id in row.reported_to
             ],
         )
@@ -162,7 +162,7 @@ async def report_pending(tx: db.Connection) -> int:
         order by not whole_edge and first <> all(accepted), kind, subject
         limit %s for update of alerts skip locked
         """.encode(),  # noqa: S608 - the text is of this file
-        (list(_OF_STRANGERS), _PORTION),
+        (list(_OF_UNKNOWN_SENDERS), _PORTION),
     )
     return await _report_opened(tx, rows)
 
@@ -287,7 +287,7 @@ async def _places(tx: db.Connection, rows: Sequence[Row]) -> dict[str, Place]:
     A station's name is unique in its barn, which such a subject names.
     """
     named = {row.subject: row.names for row in rows}
-    found = await db.fetch_all(
+    devices = await db.fetch_all(
         tx,
         """
         select distinct on (n.subject) n.subject, d.tenant_id, d.farm_id, d.barn_id, d.device_id
@@ -303,4 +303,4 @@ async def _places(tx: db.Connection, rows: Sequence[Row]) -> dict[str, Place]:
         [names[2] if len(names) == _PLACED else None for names in named.values()],
         [names[-1] if len(names) > 1 else None for names in named.values()],
     )
-    return {subject: Place(*place) for subject, *place in found}
+    return {subject: Place(*place) for subject, *place in devices}

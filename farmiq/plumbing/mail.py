@@ -256,6 +256,6 @@ class _Client(smtplib.SMTP):
 
 
 def _answered(what: str, code: int, text: bytes | str) -> MailError:
-    said = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    said = " ".join(said.split())[:_MAX_REASON]
-    return MailError(f"the mail server {what}: {code} {said}", permanent=500 <= code <= 599)  # noqa: PLR2004
+    answer = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    answer = " ".join(answer.split())[:_MAX_REASON]
+    return MailError(f"the mail server {what}: {code} {answer}", permanent=500 <= code <= 599)  # noqa: PLR2004

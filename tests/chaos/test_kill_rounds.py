@@ -53,9 +53,9 @@ ELSEWHERE = {
     "observations.after_put": "tests/integration/cloud/test_observations.py",
     "bridge.after_send": "tests/integration/cloud/test_camera_bridge.py",
     **{
-        point: "tests/integration/edge/alerting/test_service.py"
+        point: "tests/integration/edge/alert/test_service.py"
         for point in crash.POINTS
-        if point.startswith("alerting.")
+        if point.startswith("alert.")
     },
     **{
         point: "tests/integration/edge/media/test_crash.py"

@@ -47,21 +47,21 @@ async def try_rule(tx: db.Connection, tenant_id: str, rule: AlertRule, *, days: 
     end = await store.now(tx)
     begin = end - timedelta(days=days)
     series = await store.series_to_try(tx, tenant_id, rule, since=begin, limit=MAX_SERIES + 1)
-    left, found = MAX_VALUES, []
-    for one in series[:MAX_SERIES]:
-        spans, count = await _spans(tx, ruleset, one, begin=begin, end=end, limit=left)
-        found += spans
+    left, spans = MAX_VALUES, list[Span]()
+    for series_key in series[:MAX_SERIES]:
+        broken, count = await _spans(tx, ruleset, series_key, begin=begin, end=end, limit=left)
+        spans += broken
         left -= count
         if left <= 0:
             break
-    found.sort(key=lambda span: (span.opened_at, span.value.series))
+    spans.sort(key=lambda span: (span.opened_at, span.value.series))
     return Trial(
         begin_at=begin,
         end_at=end,
         series_count=len(series[:MAX_SERIES]),
         value_count=MAX_VALUES - left,
-        episodes=[_shown(span, ruleset) for span in found[:MAX_EPISODES]],
-        is_whole=left > 0 and len(series) <= MAX_SERIES and len(found) <= MAX_EPISODES,
+        episodes=[_shown(span, ruleset) for span in spans[:MAX_EPISODES]],
+        is_whole=left > 0 and len(series) <= MAX_SERIES and len(spans) <= MAX_EPISODES,
     )
 
 

@@ -204,8 +204,8 @@ async def with_baselines(
     if unknown:
         if len(means) > MAX_MEANS:
             means.clear()
-        found = await store.baselines(tx, unknown, days=BASELINE_DAYS)
-        means |= {(series, hour): found.get((series, hour)) for series, _, hour in unknown}
+        computed = await store.baselines(tx, unknown, days=BASELINE_DAYS)
+        means |= {(series, hour): computed.get((series, hour)) for series, _, hour in unknown}
     return [
         replace(value, baseline=means.get((value.series, hour_of(value.at)), value.baseline))
         for value in values

@@ -119,7 +119,7 @@ async def all_rules(tx: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
 
 
 async def rule(tx: db.Connection, tenant_id: str, rule_id: str) -> dict[str, Any] | None:
-    return next((one for one in await all_rules(tx, tenant_id) if one["rule_id"] == rule_id), None)
+    return next((row for row in await all_rules(tx, tenant_id) if row["rule_id"] == rule_id), None)
 
 
 async def set_rule(

@@ -68,14 +68,14 @@ class Rechecks:
         async with db.transaction(self.pool) as tx:
             state = (await store.lock_states(tx, [series]))[series]
             late = await store.rechecks(tx, series)
-            ready = [one for one in late if one.is_stored or one.attempts >= MAX_ATTEMPTS]
-            has_waited = any(one.attempts >= MAX_ATTEMPTS for one in late)
+            ready = [value for value in late if value.is_stored or value.attempts >= MAX_ATTEMPTS]
+            has_waited = any(value.attempts >= MAX_ATTEMPTS for value in late)
             if not ready or not (has_waited or await _is_newest_stored(tx, series, state)):
                 await store.put_off(tx, series, delay_s=PUT_OFF_S)
                 return False
-            from_at = min(one.occurred_at for one in ready)
+            from_at = min(value.occurred_at for value in ready)
             await recheck(tx, self.book[series.tenant_id], series, state, from_at=from_at)
-            await store.remove_rechecks(tx, series, [one.event_id for one in ready])
+            await store.remove_rechecks(tx, series, [value.event_id for value in ready])
             await store.put_off(tx, series, delay_s=PUT_OFF_S)
             crash.here("alerts.before_recheck_commit")
         RECHECKED.inc()
@@ -92,17 +92,20 @@ async def recheck(
     tx: db.Connection, ruleset: RuleSet, series: Series, state: SeriesState, *, from_at: datetime
 ) -> None:
     """Evaluate a series again from a moment on; its state must be locked."""
-    in_question = [*_rules(ruleset, series)]
-    if not in_question:
+    affected = [*_rules(ruleset, series)]
+    if not affected:
         return
-    causes = {series.cause(rule.rule_id): rule for rule in in_question}
+    causes = {series.cause(rule.rule_id): rule for rule in affected}
     now = await store.now(tx)
-    begin = await _begin(tx, series, causes.keys(), in_question, from_at=from_at)
+    begin = await _begin(tx, series, causes.keys(), affected, from_at=from_at)
     end = max(state.last_at or from_at, from_at)
     values = await past_values(tx, ruleset, series, begin=begin, end=end, limit=MAX_VALUES)
-    if len(values) >= MAX_VALUES:
+    if series.signal.startswith(TELEMETRY):
+        # Older readings may be purged: of what was before, the episodes are all that is known.
+        if not values:
+            return
         begin = values[0].at
-    if values and _is_silent(in_question, state):
+    if values and _is_silent(affected, state):
         values.append(replace(values[-1], at=now, value=None))
     empty = SeriesState(None, None, state.heard_at)
     after, changes = rules.advance(empty, values, ruleset, heard_at=state.heard_at, is_whole=True)
@@ -110,25 +113,27 @@ async def recheck(
     past = await store.history(tx, series.tenant_id, causes.keys(), since=begin)
     for cause, rule in causes.items():
         spans = [span for span in changes.spans if span.rule is rule and not span.is_nothing]
-        found = rules.corrections(
-            [one for one in past if one.cause == cause],
+        corrected = rules.corrections(
+            [episode for episode in past if episode.cause == cause],
             spans,
             begin=begin,
             fixed_before=ruleset.changed_at.get(rule.rule_id),
         )
-        await store.withdraw(tx, series.tenant_id, [one.episode_id for one in found.withdrawn])
-        await store.correct(tx, series.tenant_id, found.changed)
-        await episodes.raise_episodes(
-            tx, [handlers.new_episode(span, ruleset) for span in found.new]
+        await store.withdraw(
+            tx, series.tenant_id, [episode.episode_id for episode in corrected.withdrawn]
         )
-        CORRECTED.inc(len(found.withdrawn) + len(found.new))
+        await store.correct(tx, series.tenant_id, corrected.changed)
+        await episodes.raise_episodes(
+            tx, [handlers.new_episode(span, ruleset) for span in corrected.new]
+        )
+        CORRECTED.inc(len(corrected.withdrawn) + len(corrected.new))
 
 
-def _is_silent(in_question: Sequence[AlertRule], state: SeriesState) -> bool:
-    """Whether an absence is open: a look at the clock found it, not a value."""
+def _is_silent(affected: Sequence[AlertRule], state: SeriesState) -> bool:
+    """Whether an absence is open: a look at the clock opened it, not a value."""
     return any(
         entry.state.opened_at is not None
-        for rule in in_question
+        for rule in affected
         if rule.condition == "absent" and (entry := state.entries.get(rule.rule_id))
     )
 
@@ -143,12 +148,12 @@ async def _begin(
     tx: db.Connection,
     series: Series,
     causes: Iterable[str],
-    in_question: Sequence[AlertRule],
+    affected: Sequence[AlertRule],
     *,
     from_at: datetime,
 ) -> datetime:
     """A moment at which nothing was open, long enough before for what is pending at `from_at`."""
-    before = max(rules.lookback(rule) for rule in in_question)
+    before = max(rules.lookback(rule) for rule in affected)
     earliest = from_at - timedelta(days=MAX_DAYS)
     wanted = from_at - before
     while True:
@@ -158,7 +163,9 @@ async def _begin(
                 tx, series, wanted, count=VALUES_BEFORE, days=MAX_DAYS
             )
         past = await store.history(tx, series.tenant_id, [*causes], since=begin)
-        first = min((one.opened_at for one in past if one.opened_at <= from_at), default=None)
+        first = min(
+            (episode.opened_at for episode in past if episode.opened_at <= from_at), default=None
+        )
         if first is None or first - before >= wanted or wanted <= earliest:
             return begin
         wanted = max(first - before, earliest)

@@ -277,11 +277,11 @@ class RuleSet:
             names = {farm.farm_id: farm.name}
             if barn := farm.barns.get(value.barn_id or ""):
                 names[value.barn_id or ""] = barn
-        said = farm_rules.sentence(rule, subject=_subject(value), names=names)
+        sentence = farm_rules.sentence(rule, subject=_subject(value), names=names)
         if measured is None:
-            return said
+            return sentence
         unit = farm_rules.words(rule.signal)[1]
-        return f"{said}: {farm_rules.quantity(measured, unit)}"
+        return f"{sentence}: {farm_rules.quantity(measured, unit)}"
 
 
 def _subject(value: Value) -> Subject:
@@ -471,25 +471,29 @@ def corrections(
     opened again: it is withdrawn, and another takes its place. What was raised before
     `fixed_before` is of another rule and stays.
     """
-    found = Corrections()
-    fixed = [one for one in past if fixed_before is not None and one.raised_at < fixed_before]
-    left = [one for one in past if one not in fixed]
-    todo = [span for span in spans if not any(_overlap(one, span) for one in fixed)]
+    corrected = Corrections()
+    fixed = [
+        episode for episode in past if fixed_before is not None and episode.raised_at < fixed_before
+    ]
+    left = [episode for episode in past if episode not in fixed]
+    todo = [span for span in spans if not any(_overlap(episode, span) for episode in fixed)]
     for is_same in (_same_begin, _overlap):
         for span in [*todo]:
-            one = next((candidate for candidate in left if is_same(candidate, span)), None)
-            if one is None:
+            episode = next((candidate for candidate in left if is_same(candidate, span)), None)
+            if episode is None:
                 continue
-            left.remove(one)
+            left.remove(episode)
             todo.remove(span)
-            if one.resolved_at is not None and one.is_paged and span.resolved_at is None:
-                found.withdrawn.append(one)
-                found.new.append(span)
+            if episode.resolved_at is not None and episode.is_paged and span.resolved_at is None:
+                corrected.withdrawn.append(episode)
+                corrected.new.append(span)
             else:
-                found.changed.append((one, span))
-    found.new += todo
-    found.withdrawn += [one for one in left if one.opened_at >= begin]
-    return found
+                if episode.opened_at < begin:
+                    span.opened_at = episode.opened_at
+                corrected.changed.append((episode, span))
+    corrected.new += todo
+    corrected.withdrawn += [episode for episode in left if episode.opened_at >= begin]
+    return corrected
 
 
 def _same_begin(past: Past, span: Span) -> bool:

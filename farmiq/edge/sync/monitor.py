@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import platform
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -288,7 +287,6 @@ def _heartbeat(
 def _fullest(setting: str) -> float:
     """A disk that cannot be measured counts as full: the cloud's people should look."""
     try:
-        usages = [shutil.disk_usage(path) for path in disk.paths(setting)]
+        return max(disk.read_usage(path).percent for path in disk.paths(setting))
     except OSError:
         return 100.0
-    return max(disk.Usage(usage.total, usage.free).percent for usage in usages)

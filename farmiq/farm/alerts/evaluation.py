@@ -236,7 +236,7 @@ def _remember(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Measured:
     at: datetime
     value: float
     measured: float
@@ -253,65 +253,65 @@ def episodes(
     """What `step` makes of sorted samples, computed from the whole series."""
     if rule.condition == "absent":
         return list(_absences(rule, samples))
-    judged = list(_judge(rule, samples, baseline))
-    found = []
+    points = list(_measure_all(rule, samples, baseline))
+    made = []
     begin = 0
-    while (opened := _held_from(judged, begin, rule.for_s, _met)) is not None:
+    while (opened := _held_from(points, begin, rule.for_s, _met)) is not None:
         first, at = opened
-        resolved = _held_from(judged, at + 1, rule.clear_for_s, _cleared)
-        last = len(judged) - 1 if resolved is None else resolved[1]
-        inside = judged[first : last + 1]
+        resolved = _held_from(points, at + 1, rule.clear_for_s, _cleared)
+        last = len(points) - 1 if resolved is None else resolved[1]
+        inside = points[first : last + 1]
         pick = min if rules.is_downward(rule) else max
-        found.append(
+        made.append(
             Episode(
-                since=judged[first].at,
-                opened_at=judged[at].at,
-                resolved_at=None if resolved is None else judged[last].at,
-                first_value=judged[first].value,
+                since=points[first].at,
+                opened_at=points[at].at,
+                resolved_at=None if resolved is None else points[last].at,
+                first_value=points[first].value,
                 worst_value=pick(inside, key=lambda sample: sample.measured).value,
-                last_value=judged[last].value,
+                last_value=points[last].value,
             )
         )
         begin = last + 1
-    return found
+    return made
 
 
-def _met(sample: _Judged) -> bool:
+def _met(sample: _Measured) -> bool:
     return sample.is_met
 
 
-def _cleared(sample: _Judged) -> bool:
+def _cleared(sample: _Measured) -> bool:
     return sample.is_clear
 
 
 def _held_from(
-    judged: Sequence[_Judged], begin: int, for_s: int, holds: Callable[[_Judged], bool]
+    points: Sequence[_Measured], begin: int, for_s: int, holds: Callable[[_Measured], bool]
 ) -> tuple[int, int] | None:
     """The first unbroken run from `begin` on that lasts `for_s`: where it begins and is due."""
     first = None
-    for index in range(begin, len(judged)):
-        if not holds(judged[index]):
+    for index in range(begin, len(points)):
+        if not holds(points[index]):
             first = None
-        elif first is None or _breaks(judged, index, begin, holds):
+        elif first is None or _breaks(points, index, begin, holds):
             first = index
-        if first is not None and judged[index].at - judged[first].at >= timedelta(seconds=for_s):
+        if first is not None and points[index].at - points[first].at >= timedelta(seconds=for_s):
             return first, index
     return None
 
 
 def _breaks(
-    judged: Sequence[_Judged], index: int, begin: int, holds: Callable[[_Judged], bool]
+    points: Sequence[_Measured], index: int, begin: int, holds: Callable[[_Measured], bool]
 ) -> bool:
     """Whether the gap before a sample is too long for its run, by the gap before that one."""
     allowed = timedelta(seconds=MAX_GAP_S)
-    if index - 2 >= begin and holds(judged[index - 2]):
-        allowed = max(allowed, 2 * (judged[index - 1].at - judged[index - 2].at))
-    return judged[index].at - judged[index - 1].at > allowed
+    if index - 2 >= begin and holds(points[index - 2]):
+        allowed = max(allowed, 2 * (points[index - 1].at - points[index - 2].at))
+    return points[index].at - points[index - 1].at > allowed
 
 
-def _judge(
+def _measure_all(
     rule: AlertRule, samples: Sequence[Sample], baseline: Callable[[Sample], float | None]
-) -> Iterator[_Judged]:
+) -> Iterator[_Measured]:
     values = [(sample, sample.value) for sample in samples if sample.value is not None]
     changes = _window_changes(rule, values) if rule.condition in rules.CHANGES else None
     before = None
@@ -322,7 +322,7 @@ def _judge(
             measured = rules.measure(rule, value, baseline(sample))
         if measured is not None and sample != before:
             before = sample
-            yield _Judged(
+            yield _Measured(
                 sample.at, value, measured,
                 rules.is_met(rule, measured), rules.is_clear(rule, measured),
             )  # fmt: skip

@@ -5,7 +5,7 @@ baseline it is how many per cent the value is off it; with rises and falls it is
 window. `evaluation.py` says when a rule opens and resolves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple, get_args
@@ -66,7 +66,7 @@ _HAS_BATCH = ("telemetry", "kpi", "feed")
 _LONG_S = 120
 _SECONDS_OF = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
 _ADVERB = {"above": "above", "below": "below", "differs": "off"}
-_CELSIUS_OF = {
+_CELSIUS_OF: Mapping[str, Callable[[float], float]] = {
     "F": lambda value: (value - 32) / 1.8,
     "°F": lambda value: (value - 32) / 1.8,
     "K": lambda value: value - 273.15,
@@ -181,28 +181,28 @@ def problems(rule: AlertRule) -> list[tuple[str, str]]:
 
 
 def _signal_problems(rule: AlertRule) -> list[tuple[str, str]]:
-    found = []
+    reasons = []
     family, _, name = rule.signal.partition(".")
     if family in _FAMILY_IS_LISTED and rule.signal not in WORDS:
         known = ", ".join(sorted(word for word in WORDS if word.startswith(f"{family}.")))
-        found.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
+        reasons.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
     if (rule.signal == "edge.heard") > (rule.condition == "absent"):
-        found.append(("condition", "edge.heard has no value: it can only be absent"))
+        reasons.append(("condition", "edge.heard has no value: it can only be absent"))
     if rule.condition == "absent" and family != "telemetry" and rule.signal != "edge.heard":
-        found.append(("condition", "absent is for telemetry and edge.heard only"))
+        reasons.append(("condition", "absent is for telemetry and edge.heard only"))
     if rule.condition in CHANGES and not rule.window_s:
-        found.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
+        reasons.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
     if rule.condition not in CHANGES and rule.window_s is not None:
-        found.append(("window_s", "a window is for rises and falls only"))
+        reasons.append(("window_s", "a window is for rises and falls only"))
     if rule.condition == "differs" and rule.baseline is None:
-        found.append(("baseline", "differs needs a baseline: standard or same_hour"))
+        reasons.append(("baseline", "differs needs a baseline: standard or same_hour"))
     if rule.baseline is not None and rule.condition not in _ADVERB:
-        found.append(("baseline", "a baseline is for above, below and differs only"))
+        reasons.append(("baseline", "a baseline is for above, below and differs only"))
     if rule.baseline == "standard" and rule.signal.removeprefix("kpi.") not in get_args(KpiType):
-        found.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
+        reasons.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
     if rule.baseline == "same_hour" and family != "telemetry":
-        found.append(("baseline", "same_hour is for telemetry only"))
-    return found
+        reasons.append(("baseline", "same_hour is for telemetry only"))
+    return reasons
 
 
 def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
@@ -215,46 +215,46 @@ def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
         return [*unwanted, *([] if rule.for_s else [("for_s", "absent needs a duration")])]
     if rule.threshold is None or not isfinite(rule.threshold):
         return [("threshold", f"{rule.condition} needs a threshold, a number")]
-    found = []
+    reasons = []
     if (rule.baseline or rule.condition in CHANGES) and rule.threshold < 0:
-        found.append(("threshold", "a change or difference is not below 0"))
+        reasons.append(("threshold", "a change or difference is not below 0"))
     if rule.clear is not None and not isfinite(rule.clear):
-        found.append(("clear", "not a number"))
+        reasons.append(("clear", "not a number"))
     elif rule.clear is not None and is_met(rule, rule.clear):
         side = "below" if is_downward(rule) else "above"
-        found.append(("clear", f"{side} the threshold: it would be over while it is still true"))
-    return found
+        reasons.append(("clear", f"{side} the threshold: it would be over while it is still true"))
+    return reasons
 
 
 def _scope_problems(rule: AlertRule) -> list[tuple[str, str]]:
     family = rule.signal.partition(".")[0]
-    found = []
+    reasons = []
     matched = {
         "telemetry": ("farm_id", "barn_id", "device_id"),
         "kpi": ("farm_id", "barn_id"),
         "feed": ("farm_id", "barn_id"),
         "camera": ("device_id",) if rule.signal == "camera.battery_v" else (),
     }.get(family, ())
-    found += [
+    reasons += [
         (field, f"{rule.signal} has no {field}: the rule would never apply")
         for field in ("farm_id", "barn_id", "device_id")
         if getattr(rule, field) is not None and field not in matched
     ]
     if family not in _HAS_BATCH:
-        found += [
+        reasons += [
             (field, f"{rule.signal} has no batch: the rule would never apply")
             for field in ("species", "min_age_days", "max_age_days")
             if getattr(rule, field) is not None
         ]
     if rule.species == []:
-        found.append(("species", "an empty list fits no animals; leave it out for all"))
+        reasons.append(("species", "an empty list fits no animals; leave it out for all"))
     if (
         rule.min_age_days is not None
         and rule.max_age_days is not None
         and rule.min_age_days > rule.max_age_days
     ):
-        found.append(("max_age_days", "below min_age_days"))
-    return found
+        reasons.append(("max_age_days", "below min_age_days"))
+    return reasons
 
 
 def sentence(
@@ -269,12 +269,12 @@ def sentence(
     where = _where(scope.farm_id, scope.barn_id, scope.device_id, names or {})
     if rule.condition == "absent":
         what = f"{label} reading" if rule.signal.startswith("telemetry.") else label
-        said = f"no {what}{where} for {duration(rule.for_s)}"
+        text = f"no {what}{where} for {duration(rule.for_s)}"
     else:
-        said = f"{label}{where} {_comparison(rule, unit)}"
+        text = f"{label}{where} {_comparison(rule, unit)}"
         if rule.for_s:
-            said += f" for {duration(rule.for_s)}"
-    return said if subject else said + _animals(rule)
+            text += f" for {duration(rule.for_s)}"
+    return text if subject else text + _animals(rule)
 
 
 def words(signal: str) -> tuple[str, str]:
@@ -315,18 +315,18 @@ def _comparison(rule: AlertRule, unit: str) -> str:
 def _where(
     farm_id: str | None, barn_id: str | None, device_id: str | None, names: Mapping[str, str]
 ) -> str:
-    said = ""
+    text = ""
     if device_id is not None:
-        said += f" of {names.get(device_id, device_id)}"
+        text += f" of {names.get(device_id, device_id)}"
     if barn_id is not None:
-        said += (
+        text += (
             f" in {names.get(barn_id) or (barn_id if _has_letters(barn_id) else f'barn {barn_id}')}"
         )
     if farm_id is not None and (barn_id is None or farm_id in names):
-        said += (
+        text += (
             f" on {names.get(farm_id) or (farm_id if _has_letters(farm_id) else f'farm {farm_id}')}"
         )
-    return said
+    return text
 
 
 def _has_letters(name: str) -> bool:

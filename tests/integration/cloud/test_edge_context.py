@@ -14,7 +14,7 @@ from farmiq.cloud.edges import api as edges
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BARNS, BATCHES, BREED_STANDARDS, FARMS
 from farmiq.config import EdgeSettings
-from farmiq.edge.alerting.rules import of_context
+from farmiq.edge.alert.rules import of_context
 from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import context
 from farmiq.edge.sync.cloud import Cloud

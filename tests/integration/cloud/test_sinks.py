@@ -97,11 +97,15 @@ async def publisher(cloud: CloudSite) -> AsyncIterator[amqp.Publisher]:
         yield opened
 
 
+# Alerts of edges become episodes (cloud-alerts-service) and are in no table as events.
+STORED = sorted(kind for kind in BUS if not kind.startswith("edge."))
+
+
 def test_every_registered_type_is_wanted_by_exactly_one_queue_and_every_queue_has_a_service() -> (
     None
 ):
     wanted = [kind for work in bus.SINKS for kind in work.event_types]
-    assert sorted(wanted) == sorted(BUS)
+    assert sorted(wanted) == STORED
     assert set(SINKS) == set(TABLES) == {work.queue for work in bus.SINKS}
     for service_name, found in SINKS.values():
         assert service_name == found.work.service
@@ -112,7 +116,7 @@ async def test_an_event_of_every_type_lands_in_its_table_and_nothing_is_left_ove
 ) -> None:
     url = cloud.settings.amqp_url.get_secret_value()
     server = http.HttpServer(title="test", version="0")
-    sent = {kind: sample(kind) for kind in BUS}
+    sent = {kind: sample(kind) for kind in STORED}
     await publisher.publish(
         [outgoing(kind, written(event)) for kind, event in sent.items()], timeout_s=60
     )

@@ -89,7 +89,9 @@ async def test_alert_of_the_whole_edge_reaches_each_tenant_and_one_of_a_device_i
     stranger = Alert("broker.login", "10.0.0.7", "security", "no such login 't-2/d-1'")
     unaccepted = Alert("sync.not_let_in", "t-001", "critical", "HTTP_403")
     await raise_(pool, DISK, DEVICE, stranger, unaccepted)
-    (digest,) = {row[2] for row in rows(edge_db, EVENTS) if str(row[2]).startswith("stranger")}
+    (digest,) = {
+        row[2] for row in rows(edge_db, EVENTS) if str(row[2]).startswith("unknown sender")
+    }
     both = [(OPENED, tenant, "disk", "warning", "1") for tenant in ("t-1", "t-2")]
     assert sorted(rows(edge_db, EVENTS)) == sorted([
         *both, (OPENED, "t-1", "d-1", "warning", "1"),

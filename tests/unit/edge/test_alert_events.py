@@ -56,7 +56,7 @@ def test_tenant_sees_its_own_without_its_name(subject: str, seen: str) -> None:
 def test_words_of_a_stranger_or_another_tenant_stay_at_the_edge() -> None:
     for subject in ("10.0.0.7", "t-2/f/b/d-1", "T-1/d", "\ud800"):
         name, message = shown(row("broker.login", subject), "t-1")
-        assert name.startswith("stranger ")
+        assert name.startswith("unknown sender ")
         assert (name, message) == shown(row("broker.login", subject, message="x"), "t-2x")
         assert "secret" not in message
         assert subject not in name + message

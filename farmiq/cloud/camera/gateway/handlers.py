@@ -33,7 +33,7 @@ from farmiq.cloud.camera.gateway.wire import (
 )
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.messaging import cursor
-from farmiq.plumbing.messaging.cursor import CursorMovedError, Lane
+from farmiq.plumbing.messaging.cursor import Lane
 from farmiq.plumbing.messaging.stream import Position
 
 # Errors of fn_try_wake about the camera, not about the data.
@@ -79,20 +79,13 @@ class Outcome:
 async def commit_bisecting(
     pool: db.Pool, messages: Sequence[RawMessage], timing: Timing, *, lane: Lane | None = None
 ) -> Outcome:
-    """One transaction for all; if a message breaks it, commit halves until it is alone (C-81).
-
-    Any exception counts: a message that ends the process would end the next one too.
-    """
-    try:
-        return await commit(pool, messages, timing, lane=lane)
-    except Exception as error:
-        if db.is_outage(error) or isinstance(error, CursorMovedError):
-            raise
-        if len(messages) == 1:
-            return await _isolate_poison(pool, messages[0], error, lane)
-    half = len(messages) // 2
-    first = await commit_bisecting(pool, messages[:half], timing, lane=lane)
-    return first + await commit_bisecting(pool, messages[half:], timing, lane=lane)
+    """Commit all in one transaction; if a message breaks it, commit each half alone (C-81)."""
+    outcomes = await cursor.commit_bisecting(
+        len(messages),
+        lambda part: commit(pool, messages[part], timing, lane=lane),
+        lambda index, error: _isolate_poison(pool, messages[index], error, lane),
+    )
+    return sum(outcomes, Outcome())
 
 
 async def commit(

@@ -52,7 +52,7 @@ async def test_values_shuffled_and_repeated_make_the_episodes_of_their_own_order
         for number, fields in enumerate(RULES)
     ]
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(journeys())
     def every_journey(journey: Any) -> None:
         loop.append(journey)

@@ -71,10 +71,10 @@ async def test_values_and_alerts_of_the_bus_become_steps_within_seconds(
     hot = alerts.reading(now(), 40.0)
     old = alerts.reading(now() - 30 * MINUTE, 40.0)
     alert = alerts.edge_alert("opened", ids.new(), now())
-    await publish(publisher, hot, old, alert, hot)
+    await publish(publisher, hot, alert, hot)
     edge = "edge:edge-01|broker.store|broker"
     await until(lambda: {*alerts.steps()} == {(HOT, "opened"), (edge, "opened")}, within_s=30)
-    await publish(publisher, alerts.reading(now() + MINUTE / 30, 20.0))
+    await publish(publisher, old, alerts.reading(now() + MINUTE / 30, 20.0))
     await until(lambda: (HOT, "resolved") in alerts.steps(), within_s=30)
     await until(lambda: not alerts.owner("select 1 from alert_rechecks"), within_s=30)
     # The value that was late is history.
@@ -124,12 +124,17 @@ async def test_death_at_a_crash_point_loses_no_step_and_doubles_none(
     events = [
         alerts.reading(at + minute * MINUTE, value, device_id=device)
         for device in devices
-        # The last one is late: with it the newest value has been as bad for a minute.
-        for minute, value in ((0, 40.0), (1, 40.0), (2, 20.0), (60, 40.0), (59, 40.0))
+        for minute, value in ((0, 40.0), (1, 40.0), (2, 20.0), (60, 40.0))
     ]
-    await alerts.store(*events)
+    # With what is late the newest value has been as bad for a minute.
+    late = [alerts.reading(at + 59 * MINUTE, 40.0, device_id=device) for device in devices]
+    await alerts.store(*events, *late)
     process = started(point)
     await publish(publisher, *events)
+    if "recheck" in point:
+        newest = "select 1 from alert_states where last_at = %s"
+        await until(lambda: len(alerts.owner(newest, at + 60 * MINUTE)) == len(devices))
+    await publish(publisher, *late)
     await until(lambda: process.poll() is not None, within_s=60)
     assert process.returncode == -signal.SIGKILL
     started()

@@ -17,8 +17,8 @@ from prometheus_client import Counter, Gauge
 
 from farmiq import crash
 from farmiq.config import EdgeSettings
-from farmiq.edge.alerting import store
-from farmiq.edge.alerting.mails import at_least
+from farmiq.edge.alert import store
+from farmiq.edge.alert.mails import at_least
 from farmiq.plumbing import db, log
 from farmiq.plumbing.messaging import mqtt
 
@@ -62,19 +62,19 @@ class Siren:
 
     def _outputs(self, sounding: Alerts) -> dict[str, Alerts]:
         """The sirens that have to be on, each with the alerts it is on for."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        outputs: dict[str, list[Mapping[str, Any]]] = {}
         for alert in sounding:
             if self._settings.siren_topic:
-                found.setdefault(_topic(self._settings.siren_topic, alert), []).append(alert)
+                outputs.setdefault(_topic(self._settings.siren_topic, alert), []).append(alert)
             if self._command:
-                found.setdefault(COMMAND, []).append(alert)
-        return dict(found)
+                outputs.setdefault(COMMAND, []).append(alert)
+        return dict(outputs)
 
     async def _switch_on(self, output: str, alerts: Alerts, *, is_new: bool) -> bool:
         if is_new:
             async with db.transaction(self._pool) as tx:
-                await store.siren_turns_on(tx, output)
-            crash.here("alerting.before_siren")
+                await store.note_siren_on(tx, output)
+            crash.here("alert.before_siren")
         return await self._drive(output, alerts)
 
     async def _switch_off(self, output: str) -> bool:
@@ -90,12 +90,12 @@ class Siren:
                 await self._publish(output, alerts)
         except SirenError as error:
             DRIVEN.labels(output=label, outcome="failed").inc()
-            log.get("alerting").error("alerting.siren_failed", name=label, error=str(error))
+            log.get("alert").error("alert.siren_failed", name=label, error=str(error))
             return False
         DRIVEN.labels(output=label, outcome="done").inc()
-        crash.here("alerting.after_siren")
+        crash.here("alert.after_siren")
         async with db.transaction(self._pool) as tx:
-            await store.siren_driven(tx, output, is_on=bool(alerts))
+            await store.note_siren_driven(tx, output, is_on=bool(alerts))
         return True
 
     async def _publish(self, topic: str, alerts: Alerts) -> None:

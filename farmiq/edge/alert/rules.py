@@ -229,23 +229,23 @@ def _samples(series: Series, readings: Iterable[Reading]) -> Iterable[Sample]:
 
 
 def _message(rule: AlertRule, state: State, series: Series, names: Mapping[str, str]) -> str:
-    said = sentence(rule, subject=series.subject, names=names)
+    text = sentence(rule, subject=series.subject, names=names)
     unit = words(rule.signal)[1]
     if state.last_at is None or state.last_value is None:
-        return said
+        return text
     at = f"{state.last_at:%Y-%m-%d %H:%M}Z"
     shown = quantity(state.last_value, unit)
     if rule.condition == "absent":
-        return f"{said}: the last was {shown} at {at}"
-    return f"{said}: {shown} at {at}"
+        return f"{text}: the last was {shown} at {at}"
+    return f"{text}: {shown} at {at}"
 
 
 def _by_metric(rules: Iterable[AlertRule]) -> dict[str, list[tuple[AlertRule, str]]]:
-    found = defaultdict(list)
+    by_metric = defaultdict(list)
     for rule in rules:
         if is_for_edges(rule):
-            found[rule.signal.removeprefix("telemetry.")].append((rule, _revision(rule)))
-    return found
+            by_metric[rule.signal.removeprefix("telemetry.")].append((rule, _revision(rule)))
+    return by_metric
 
 
 def _revision(rule: AlertRule) -> str:

@@ -6,11 +6,11 @@ import pytest
 
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import SettingsError
-from farmiq.edge.alerting import siren
-from farmiq.edge.alerting.siren import Siren, SirenError
+from farmiq.edge.alert import siren
+from farmiq.edge.alert.siren import Siren, SirenError
 from farmiq.plumbing import db
 from tests.conftest import Database
-from tests.integration.edge.alerting.test_evaluation import pool
+from tests.integration.edge.alert.test_evaluation import pool
 from tests.integration.edge.telemetry.readings import execute, rows
 
 __all__ = ["pool"]  # the fixture
@@ -91,7 +91,7 @@ def add_alert(database: Database) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"ALERT_SMTP_URL": "http://mail"}, "ALERT_SMTP_URL"),
+        ({"ALERT_SMTP_URL": "http://mail"}, "a mail server is smtp"),
         ({"ALERT_SMTP_URL": "smtp://mail"}, "sender"),
         ({"ALERT_SMTP_URL": "smtp://mail", "ALERT_MAIL_FROM": "a@b.c"}, "receiver"),
         ({"ALERT_SIREN_COMMAND": " "}, "ALERT_SIREN_COMMAND"),

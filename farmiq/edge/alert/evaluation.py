@@ -13,9 +13,9 @@ from prometheus_client import Counter, Gauge
 
 from farmiq import crash
 from farmiq.edge import alerts
-from farmiq.edge.alerting import mails, rules, store
-from farmiq.edge.alerting.rules import OpenedAlert, Reading, Series, TenantRules
-from farmiq.edge.alerting.store import Tracked
+from farmiq.edge.alert import mails, rules, store
+from farmiq.edge.alert.rules import OpenedAlert, Reading, Series, TenantRules
+from farmiq.edge.alert.store import Tracked
 from farmiq.edge.alerts import Alert
 from farmiq.plumbing import db, log
 
@@ -54,8 +54,8 @@ class Evaluation:
                     return {}
                 await self._read_rules(tx)
                 is_behind, new_opened, new_resolved = await self._round(tx, now)
-                crash.here("alerting.before_commit")
-            crash.here("alerting.after_commit")
+                crash.here("alert.before_commit")
+            crash.here("alert.after_commit")
             opened, resolved = opened + new_opened, resolved + new_resolved
         return {"opened": opened, "resolved": resolved} if opened or resolved else {}
 
@@ -78,18 +78,19 @@ class Evaluation:
             for rule_id, known in series.states.items()
             if known.is_raised
         ]
-        found = await store.tracked(tx, metrics, read_from=now - LOOK_BACK)
-        limit = min(MAX_OF_SERIES, max(MIN_OF_SERIES, MAX_READINGS // max(1, len(found))))
-        new = await store.readings(tx, found, limit=limit)
-        SERIES.set(len(found))
+        tracked = await store.tracked(tx, metrics, read_from=now - LOOK_BACK)
+        limit = min(MAX_OF_SERIES, max(MIN_OF_SERIES, MAX_READINGS // max(1, len(tracked))))
+        new = await store.readings(tx, tracked, limit=limit)
+        SERIES.set(len(tracked))
         opened: list[OpenedAlert] = []
         changed: list[Tracked] = []
-        for item in found:
+        for item in tracked:
             series = item.series
+            tenant = self._tenants.get(series.tenant_id)
+            if tenant is None:  # registered since we looked
+                continue
             readings = new.get((series.tenant_id, series.device_id, series.metric_type), ())
-            outcome = rules.evaluate(
-                series, readings, self._tenants[series.tenant_id], now=now, zone=self.zone
-            )
+            outcome = rules.evaluate(series, readings, tenant, now=now, zone=self.zone)
             opened += outcome.opened
             resolved += outcome.resolved
             if readings or item.is_new or outcome.series != series:
@@ -116,7 +117,7 @@ class Evaluation:
                 await self.post.resolved(tx, kind=kind, subject=subject, message=message)
             CHANGES.labels(change="resolved", severity="").inc()
             # Logs name no device; the alert does.
-            log.get("alerting").info("alerting.resolved", kind=kind, tenant_id=series.tenant_id)
+            log.get("alert").info("alert.resolved", name=kind, tenant_id=series.tenant_id)
         for alert in sorted(
             opened, key=lambda alert: (alert.rule.rule_id, alert.series.subject.text)
         ):
@@ -131,8 +132,8 @@ class Evaluation:
                 tx, kind=kind, subject=subject, severity=severity, message=alert.message
             )
             CHANGES.labels(change="opened", severity=severity).inc()
-            log.get("alerting").warning(
-                "alerting.opened", kind=kind, severity=severity, tenant_id=alert.series.tenant_id
+            log.get("alert").warning(
+                "alert.opened", name=kind, status=severity, tenant_id=alert.series.tenant_id
             )
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from psycopg.types.json import Jsonb
 
-from farmiq.edge.alerting.rules import Reading, RuleState, Series
+from farmiq.edge.alert.rules import Reading, RuleState, Series
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.plumbing import db
 
@@ -46,7 +46,7 @@ async def context_tags(tx: db.Connection) -> dict[str, str | None]:
           left join cloud_contexts c using (tenant_id)
         """,
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
 async def context(tx: db.Connection, tenant_id: str) -> Any:
@@ -101,7 +101,7 @@ def _tracked(row: Sequence[Any], read_from: datetime) -> Tracked:
 
 
 async def readings(
-    tx: db.Connection, found: Collection[Tracked], *, limit: int
+    tx: db.Connection, series_list: Collection[Tracked], *, limit: int
 ) -> Mapping[Key, Sequence[Reading]]:
     """The next readings of each series, in the order of their time; at most `limit` of each."""
     rows = await db.fetch_all(
@@ -118,8 +118,8 @@ async def readings(
               and r.ingested_at > s.ingested_to and not r.clock_suspect
             order by r.occurred_at, r.id limit %s) r
         """,
-        *db.columns([item.series for item in found], "tenant_id", "device_id", "metric_type"),
-        *db.columns(found, "read_to", "ingested_to"),
+        *db.columns([item.series for item in series_list], "tenant_id", "device_id", "metric_type"),
+        *db.columns(series_list, "read_to", "ingested_to"),
         limit,
     )
     new: dict[Key, list[Reading]] = defaultdict(list)
@@ -165,7 +165,8 @@ async def remove_gone(tx: db.Connection, metrics: Collection[str]) -> list[Serie
         list(metrics),
     )
     return [
-        Series(*row, states=msgspec.convert(states, dict[str, RuleState])) for *row, states in rows
+        Series(*row[:5], states=msgspec.convert(row[5], dict[str, RuleState]))  # type: ignore[misc]
+        for row in rows
     ]
 
 
@@ -241,10 +242,10 @@ async def sirens(tx: db.Connection, *, repeat_s: float) -> dict[str, bool]:
         """,
         repeat_s,
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
-async def siren_turns_on(tx: db.Connection, output: str) -> None:
+async def note_siren_on(tx: db.Connection, output: str) -> None:
     await tx.execute(
         """
         insert into alert_sirens (output, is_on) values (%s, true)
@@ -254,7 +255,7 @@ async def siren_turns_on(tx: db.Connection, output: str) -> None:
     )
 
 
-async def siren_driven(tx: db.Connection, output: str, *, is_on: bool) -> None:
+async def note_siren_driven(tx: db.Connection, output: str, *, is_on: bool) -> None:
     await tx.execute(
         "update alert_sirens set is_on = %s, driven_at = fn_now() where output = %s",
         (is_on, output),

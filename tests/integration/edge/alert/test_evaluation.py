@@ -1,8 +1,10 @@
 """Rules on readings in a real database: alerts, what silences them, and the cloud's copy."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,9 +16,9 @@ from typer.testing import CliRunner
 from farmiq.cli import app
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
-from farmiq.edge.alerting import evaluation, store
-from farmiq.edge.alerting.evaluation import Evaluation
-from farmiq.edge.alerting.mails import Post
+from farmiq.edge.alert import evaluation, store
+from farmiq.edge.alert.evaluation import Evaluation
+from farmiq.edge.alert.mails import Post
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, rows
@@ -200,11 +202,12 @@ async def test_siren_sounds_until_it_is_silenced_or_the_alert_is_closed(
         await alerts.close_chosen(tx, alerts.Filter(HEAT, first, exact=True), by="ann")
     assert await sounding() == [second]
     environment = {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_STATE_DIR": str(tmp_path)}
-    typed = CliRunner().invoke(app, ["alert", "silence", "--json"], env=environment)
+    silence = partial(CliRunner().invoke, app, ["alert", "silence", "--json"], env=environment)
+    typed = await asyncio.to_thread(silence)
     assert typed.exit_code == 0, typed.output
     assert json.loads(typed.stdout)["count"] == 2
     assert await sounding() == []
-    assert CliRunner().invoke(app, ["alert", "silence"], env=environment).exit_code == 1
+    assert (await asyncio.to_thread(silence)).exit_code == 1
     assert [kind for kind, *_ in rows(edge_db, OPEN)] == [HEAT]
     # Neither is raised again while the barn is hot.
     await keep(pool, hot(0) + hot(0, device="d-2"))

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from farmiq.edge.alerting import rules
-from farmiq.edge.alerting.rules import Outcome, Reading, Series, TenantRules
+from farmiq.edge.alert import rules
+from farmiq.edge.alert.rules import Outcome, Reading, Series, TenantRules
 from farmiq.messages.alerts import AlertRule
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """Local alerts: rules on the edge's own readings, a siren, the edge's own mail. No internet needed.
 
-telemetry_raw, cloud_contexts --> [alerting] --alerts, sync_outbox--> sync --> cloud
+telemetry_raw, cloud_contexts --> [alert] --alerts, sync_outbox--> sync --> cloud
                                      |---> mqtt ALERT_SIREN_TOPIC, ALERT_SIREN_COMMAND
                                      '---> ALERT_SMTP_URL
 
@@ -13,9 +13,9 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from farmiq.config import EdgeSettings
-from farmiq.edge.alerting import siren
-from farmiq.edge.alerting.evaluation import Evaluation
-from farmiq.edge.alerting.mails import Post
+from farmiq.edge.alert import siren
+from farmiq.edge.alert.evaluation import Evaluation
+from farmiq.edge.alert.mails import Post
 from farmiq.edge.daily import retention_job
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.messaging import mqtt
@@ -31,7 +31,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         AsyncExitStack() as opened,
         asyncio.TaskGroup() as group,
     ):
-        server.ready("alerting.database", lambda: db.problem(pool))
+        server.ready("alert.database", lambda: db.problem(pool))
         broker = None
         if settings.siren_topic is not None:
             broker = await opened.enter_async_context(
@@ -42,7 +42,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
                     tls=settings.tls,
                 )
             )
-            server.note("alerting.broker", broker.problem)
+            server.note("alert.broker", broker.problem)
         for job in _jobs(settings, pool, broker):
             group.create_task(run_repeatedly(job))
 
@@ -51,15 +51,15 @@ def _jobs(settings: EdgeSettings, pool: db.Pool, broker: mqtt.Client | None) -> 
     post = Post(settings)
     evaluation = Evaluation(pool, ZoneInfo(settings.timezone), post)
     jobs = [
-        Job("alerting.rules", settings.alert_round_s, evaluation.look),
-        Job("alerting.siren", siren.ROUND_S, siren.Siren(pool, settings, broker).look),
+        Job("alert.rules", settings.alert_round_s, evaluation.look),
+        Job("alert.siren", siren.ROUND_S, siren.Siren(pool, settings, broker).look),
         retention_job(
             pool,
             settings,
-            "alerting.retention",
+            "alert.retention",
             Retention("alert_mails", "created_at", settings.alert_days),
         ),
     ]
     if post.is_configured:
-        jobs.append(Job("alerting.mail", siren.ROUND_S, partial(post.send_due, pool)))
+        jobs.append(Job("alert.mail", siren.ROUND_S, partial(post.send_due, pool)))
     return jobs

@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
-from farmiq.edge.alerting import store
+from farmiq.edge.alert import store
 from farmiq.plumbing import db, ids, log, mail
 from farmiq.plumbing.backoff import chance
 from farmiq.plumbing.retry import RetryPolicy
@@ -78,7 +78,7 @@ class Post:
                 return False
             problem = await self._attempt(due)
             if problem is None:
-                crash.here("alerting.after_mail")
+                crash.here("alert.after_mail")
                 await store.mail_sent(tx, due.mail_id)
                 MAILS.labels(outcome="sent").inc()
                 return True
@@ -88,7 +88,7 @@ class Post:
             )
         outcome = "given_up" if has_given_up else "failed"
         MAILS.labels(outcome=outcome).inc()
-        log.get("alerting").warning(f"alerting.mail_{outcome}", error=problem)
+        log.get("alert").warning(f"alert.mail_{outcome}", error=problem)
         return False
 
     async def _attempt(self, due: store.Mail) -> str | None:
