@@ -17,10 +17,10 @@ from tests.integration.cloud.analytics.test_service import (
     publisher,
     started,
 )
-from tests.integration.cloud.conftest import cloud
+from tests.integration.cloud.conftest import cloud, work_vhost
 from tests.support.until import until
 
-__all__ = ["analytics", "cloud", "publisher", "started"]  # fixtures
+__all__ = ["analytics", "cloud", "publisher", "started", "work_vhost"]  # fixtures
 
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(240)]
 

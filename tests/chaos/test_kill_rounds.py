@@ -39,8 +39,6 @@ ELSEWHERE = {
     "context.before_commit": "tests/integration/cloud/test_edge_context.py",
     "context.after_commit": "tests/integration/cloud/test_edge_context.py",
     "edge_posting.before_commit": "tests/integration/edge/barn/test_kill.py",
-    "alert.before_event": "tests/integration/edge/test_alert_events.py",
-    "alert.after_event": "tests/integration/edge/test_alert_events.py",
     "posting.before_commit": "tests/integration/cloud/postings/test_kill.py",
     "posting.after_publish": "tests/integration/cloud/postings/test_kill.py",
     "feed.in_derivation": "tests/integration/edge/feed/test_derivation.py",
@@ -57,6 +55,8 @@ ELSEWHERE = {
         for point in crash.POINTS
         if point.startswith("alert.")
     },
+    "alert.before_event": "tests/integration/edge/test_alert_events.py",
+    "alert.after_event": "tests/integration/edge/test_alert_events.py",
     **{
         point: "tests/integration/edge/media/test_crash.py"
         for point in crash.POINTS
