@@ -62,6 +62,9 @@ def site(
         "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
         "FARMIQ_CLOUD_HTTP_PORT": str(settings.http_port),
         "API_ACTIONS_PER_MINUTE": "1000000",
+        # Nobody listens there: messages wait.
+        "FARMIQ_ALERT_SMTP_URL": "smtp://127.0.0.1:9",
+        "FARMIQ_ALERT_MAIL_FROM": "alerts@example.com",
     }
     document, url = openapi.document("cloud"), f"http://127.0.0.1:{settings.http_port}"
     with (
@@ -75,6 +78,7 @@ def site(
             **cameras(engines["FARMIQ_CLOUD_S3_URL"], owner, one),
             **farms(owner),
             **entries(owner),
+            **alerts(owner),
         }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
@@ -244,6 +248,93 @@ def entries(owner: Owner) -> dict[str, Known]:
             }
         ),
     }
+
+
+def alerts(owner: Owner) -> dict[str, Known]:
+    """Episode, rule, window, channel, contact and message: all there before each request."""
+    which = {
+        "episode_id": EPISODE, "rule_id": "hot", "window_id": EPISODE, "channel_id": "mail",
+        "contact_id": "ann", "message_id": EPISODE,
+    }  # fmt: skip
+    rule = {"signal": "telemetry.temperature", "condition": "above", "threshold": 30}
+    bodies: dict[str, Any] = {
+        "POST alerts/{episode_id}/acknowledge": {"note": "I look at it"},
+        "PUT alert-rules/{rule_id}": rule,
+        "POST alert-rules/try": {"rule": rule, "days": 1},
+        "POST alert-windows": {
+            "begin_at": "2026-05-01T00:00:00Z", "end_at": "2099-05-02T00:00:00Z", "reason": "work",
+        },
+        "PUT alert-channels/{channel_id}": {"kind": "email"},
+        "POST alert-channels/{channel_id}/test": {"address": "ann@example.com"},
+        "PUT alert-contacts/{contact_id}": {
+            "name": "Ann", "addresses": {"mail": "ann@example.com"},
+        },
+        "PUT alert-settings": {"escalate_after_min": 5},
+    }  # fmt: skip
+
+    def there_again() -> None:
+        with owner.transaction():
+            owner.execute("set local role farmiq_service")
+            for statement in ALERTS:
+                owner.execute(statement.encode(), {"id": EPISODE})
+
+    found = {}
+    for path, item in openapi.document("cloud")["paths"].items():
+        short = path.removeprefix("/api/v1/")
+        if not short.startswith("alert"):
+            continue
+        for method, operation in item.items():
+            parameters = operation["parameters"]
+            names = [each["name"] for each in parameters if each["in"] == "path"]
+            body = bodies.get(f"{method.upper()} {short}")
+            found[f"{method.upper()} {path}"] = Known(
+                path={name: str(which[name]) for name in names} or None,
+                query={each["name"]: "" for each in parameters if each["in"] == "query"},
+                bodies=(body,) if body else (),
+                prepare=there_again,
+            )
+    return found
+
+
+EPISODE = ids.new()
+ALERTS = (
+    "delete from alert_messages",
+    "delete from alert_episodes",
+    "delete from alert_rules",
+    "delete from alert_windows",
+    "delete from alert_contacts",
+    "delete from alert_channels",
+    """
+    insert into alert_episodes (tenant_id, episode_id, cause, source, severity, subject, message,
+      opened_at, last_at)
+    values ('t-001', %(id)s, 'rule:hot|f/b/d', 'rule', 'warning', 'f/b/d', 'hot', now(), now())
+    """,
+    """
+    insert into alert_rules (tenant_id, rule_id, rule, changed_by)
+    values ('t-001', 'hot', '{"rule_id": "hot", "signal": "telemetry.temperature",
+      "condition": "above", "threshold": 30}', 'x')
+    """,
+    """
+    insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by)
+    values ('t-001', %(id)s, now(), now() + interval '1 hour', 'work', 'x')
+    """,
+    """
+    insert into alert_channels (tenant_id, channel_id, kind, settings, secret_names, changed_at,
+      changed_by)
+    values ('t-001', 'mail', 'email', '{}', '{}', now(), 'x')
+    """,
+    """
+    insert into alert_contacts (tenant_id, contact_id, name, level, severities, addresses,
+      quiet_passed_by, changed_at, changed_by)
+    values ('t-001', 'ann', 'Ann', 1, '{critical}', '{"mail": "ann@example.com"}', '{}', now(), 'x')
+    """,
+    """
+    insert into alert_messages (tenant_id, message_id, step, channel_id, address, severity, subject,
+      body, content, state, created_at, send_after, next_attempt_at)
+    values ('t-001', %(id)s, 'test', 'mail', 'ann@example.com', 'info', 's', 'b', '{}', 'sent',
+      now(), now(), now())
+    """,
+)
 
 
 def register(owner: Owner) -> None:

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from farmiq.cloud.bus import (
+    ALERTS,
     DAYS,
     RETRY_EXCHANGE,
     TELEMETRY_QUEUE,
@@ -283,7 +284,7 @@ async def test_an_event_that_no_queue_wants_is_kept_and_does_not_block(client: C
     url = client.site.settings.amqp_url.get_secret_value()
     async with amqp.connection(url, name="test") as connection:
         channel = await connection.channel()
-        for name in (TELEMETRY_QUEUE, DAYS.queue):
+        for name in (TELEMETRY_QUEUE, DAYS.queue, ALERTS.queue):
             queue = await channel.get_queue(name)
             await queue.unbind("farmiq.telemetry.exchange", "telemetry.ingested")
     answer = await client.post({"events": [event()]})
