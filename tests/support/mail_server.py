@@ -22,7 +22,8 @@ class MailServer:
     user: str | None = None
     password: str | None = None
     context: ssl.SSLContext | None = None
-    # By command, such as {"RCPT": "550 unknown"}; "close" cuts the connection instead.
+    # By command or receiver, such as {"RCPT": "550 unknown"} or {"ann@example.com": "450 later"};
+    # "close" cuts the connection instead.
     answers: dict[str, str] = field(default_factory=dict)
     # While it is clear nothing is answered.
     answering: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,7 +75,7 @@ class MailServer:
                     sender, to, said = argument, [], "250 ok"
                 case "RCPT":
                     to.append(argument.partition(":")[2].strip("<>"))
-                    said = "250 ok"
+                    said = self.answers.get(to[-1], "250 ok")
                 case "DATA":
                     writer.write(b"354 go on\r\n")
                     text = await reader.readuntil(b"\r\n.\r\n")

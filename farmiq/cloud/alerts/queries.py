@@ -8,7 +8,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import rules, store
+from farmiq.cloud.alerts import store
 from farmiq.farm.alerts import defaults
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import MAX_RULES, AlertRule
@@ -149,7 +149,7 @@ async def set_rule(
     )
     before = old or {rule.rule_id: rule for rule in defaults.DEFAULTS}.get(wanted.rule_id)
     if before is not None and (
-        not wanted.enabled or rules.rule_hash(before) != rules.rule_hash(wanted)
+        not wanted.enabled or farm_rules.rule_hash(before) != farm_rules.rule_hash(wanted)
     ):
         await _end_rule(tx, tenant_id, wanted.rule_id)
     detail = msgspec.to_builtins(wanted)

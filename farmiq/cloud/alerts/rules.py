@@ -1,6 +1,5 @@
 """Pure: which rules look at a value, and what values do to the states of their series."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -152,12 +151,6 @@ class Changes:
     late: list[Value] = field(default_factory=list)
 
 
-def rule_hash(rule: AlertRule) -> str:
-    """Tells whether a rule still means the same; its name and severity do not matter."""
-    meaning = msgspec.structs.replace(rule, name=None, severity="warning", enabled=True)
-    return hashlib.sha256(msgspec.json.encode(meaning)).hexdigest()[:16]
-
-
 class RuleSet:
     """The enabled rules of a tenant, found by signal and place in a few lookups."""
 
@@ -170,7 +163,7 @@ class RuleSet:
     ) -> None:
         self.changed_at = changed_at or {}
         self.rules = {rule.rule_id: rule for rule in rules if rule.enabled}
-        self.hashes = {rule_id: rule_hash(rule) for rule_id, rule in self.rules.items()}
+        self.hashes = {rule_id: farm_rules.rule_hash(rule) for rule_id, rule in self.rules.items()}
         self._farms = {farm.farm_id: farm for farm in farms}
         self._zones = {farm.farm_id: ZoneInfo(farm.timezone) for farm in self._farms.values()}
         self._batches: dict[tuple[str, str], list[Batch]] = {}

@@ -42,6 +42,7 @@ class Evaluation:
     post: mails.Post
     _tags: dict[str, str | None] = field(default_factory=dict)
     _tenants: dict[str, TenantRules] = field(default_factory=dict)
+    _first_look_at: datetime | None = None
 
     async def look(self) -> dict[str, object]:
         """One round; returns how many alerts opened and resolved."""
@@ -52,6 +53,7 @@ class Evaluation:
                 now = await store.begin(tx)
                 if now is None:
                     return {}
+                self._first_look_at = min(self._first_look_at or now, now)
                 await self._read_rules(tx)
                 is_behind, new_opened, new_resolved = await self._round(tx, now)
                 crash.here("alert.before_commit")
@@ -90,7 +92,10 @@ class Evaluation:
             if tenant is None:  # registered since we looked
                 continue
             readings = new.get((series.tenant_id, series.device_id, series.metric_type), ())
-            outcome = rules.evaluate(series, readings, tenant, now=now, zone=self.zone)
+            quiet_since = max(item.heard_at, self._first_look_at or now)
+            outcome = rules.evaluate(
+                series, readings, tenant, now=now, zone=self.zone, quiet_since=quiet_since
+            )
             opened += outcome.opened
             resolved += outcome.resolved
             if readings or item.is_new or outcome.series != series:

@@ -1,6 +1,8 @@
 """The edge's own mail: one when a local alert opens, one when it resolves; tried until accepted.
 
-A mail that was sent, but not marked as sent before a crash, is sent again with the same Message-ID.
+Each receiver has a mail of their own: an address that is refused keeps it from nobody else, and is
+not tried again if it is refused for good. A mail that was sent, but not marked as sent before a
+crash, is sent again with the same Message-ID.
 """
 
 from dataclasses import dataclass
@@ -59,23 +61,25 @@ class Post:
             f"From the edge {self.settings.edge_cluster_id} itself, with or without internet.\n"
             "The siren is silenced at the edge: farmiq alert silence\n"
         )
-        await store.add_mail(
-            tx, ids.new(), kind=kind, subject=subject, headline=headline, body=body
-        )
+        for receiver in dict.fromkeys(self.settings.alert_mail_receivers):
+            await store.add_mail(
+                tx, ids.new(), receiver=receiver, kind=kind, subject=subject, headline=headline,
+                body=body,
+            )  # fmt: skip
 
     async def send_due(self, pool: db.Pool) -> dict[str, object]:
-        """Send what is due, one after the other, until one is not accepted."""
+        """Send what is due, one after the other, until one has to be tried again."""
         sent = 0
-        while await self._send_one(pool):
-            sent += 1
+        while (accepted := await self._send_one(pool)) is not None:
+            sent += accepted
         return {"sent": sent} if sent else {}
 
-    async def _send_one(self, pool: db.Pool) -> bool:
-        """True if a mail was accepted."""
+    async def _send_one(self, pool: db.Pool) -> bool | None:
+        """Whether a mail was accepted or refused for good; None if there is nothing to do now."""
         async with db.transaction(pool) as tx:
             due = await store.next_mail(tx)
             if due is None:
-                return False
+                return None
             problem = await self._attempt(due)
             if problem is None:
                 crash.here("alert.after_mail")
@@ -84,14 +88,15 @@ class Post:
                 return True
             wait_s = RETRY.delay_s(due.attempts, chance=chance())
             has_given_up = await store.mail_failed(
-                tx, due.mail_id, error=problem, wait_s=wait_s, give_up_hours=GIVE_UP_HOURS
-            )
+                tx, due.mail_id, error=str(problem), is_permanent=problem.permanent,
+                wait_s=wait_s, give_up_hours=GIVE_UP_HOURS,
+            )  # fmt: skip
         outcome = "given_up" if has_given_up else "failed"
         MAILS.labels(outcome=outcome).inc()
-        log.get("alert").warning(f"alert.mail_{outcome}", error=problem)
-        return False
+        log.get("alert").warning(f"alert.mail_{outcome}", error=str(problem))
+        return False if problem.permanent else None
 
-    async def _attempt(self, due: store.Mail) -> str | None:
+    async def _attempt(self, due: store.Mail) -> mail.MailError | None:
         """Why the mail was not accepted, or None."""
         settings = self.settings
         url = secret(settings.alert_smtp_url)
@@ -100,11 +105,14 @@ class Post:
             await mail.send(
                 url,
                 sender=settings.alert_mail_from or "",
-                to=settings.alert_mail_receivers,
+                # One that was written before receivers had mails of their own is for all of them.
+                to=[due.receiver] if due.receiver else settings.alert_mail_receivers,
                 subject=f"[FarmIQ {settings.edge_cluster_id}] {due.headline}",
                 text=due.body,
                 message_id=str(due.mail_id),
             )
-        except (mail.MailError, ValueError) as error:
-            return str(error)
+        except mail.MailError as error:
+            return error
+        except ValueError as error:
+            return mail.MailError(str(error))
         return None

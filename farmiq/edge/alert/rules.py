@@ -1,10 +1,10 @@
 """Pure: which rules look at a series, what new readings make of them, and what opens.
 
-An alert is raised only while it is fresh: its newest reading is at most 15 minutes old, or its
-absence opened so recently. What an outage brings late is history, which the cloud writes.
+An alert is raised only while it is fresh: its newest reading is at most 15 minutes old. What an
+outage brings late is history, which the cloud writes. An absence that began while the edge was off
+is raised too, if it lasts: its last reading is of the last 24 hours, and nothing came since.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +25,7 @@ from farmiq.farm.alerts.rules import (
     is_for_edges,
     quantity,
     read,
+    rule_hash,
     sentence,
     words,
 )
@@ -32,6 +33,10 @@ from farmiq.messages.alerts import AlertRule
 from farmiq.messages.context import ContextBatch, TenantContext
 
 FRESH = timedelta(minutes=15)
+# A device that was silent longer was taken away, as far as an edge can tell.
+MAX_SILENCE = timedelta(hours=24)
+# After a power cut devices need this long to speak; one that sends what it stored is not silent.
+SETTLING = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +150,14 @@ def evaluate(
     *,
     now: datetime,
     zone: ZoneInfo,
+    quiet_since: datetime,
 ) -> Outcome:
-    """The series after these readings, in the order of their time, and what opened and resolved."""
+    """The series after these readings, in the order of their time, and what opened and resolved.
+
+    From `quiet_since` on the edge listened, and nothing of the series came before these readings.
+    """
     before = series
+    quiet_since = max([quiet_since, *(reading.ingested_at for reading in readings)])
     if readings:
         newest = readings[-1]
         series = replace(series, farm_id=newest.farm_id, barn_id=newest.barn_id)
@@ -172,7 +182,11 @@ def evaluate(
         if state.opened_at is None and is_raised:
             resolved.append((rule.rule_id, series))
             is_raised = False
-        elif state.opened_at is not None and not is_raised and _is_fresh(rule, state, now):
+        elif (
+            state.opened_at is not None
+            and not is_raised
+            and _is_fresh(rule, state, now, quiet_since)
+        ):
             is_raised = True
             message = _message(rule, state, series, names)
             opened.append(OpenedAlert(rule, series, message, state.opened_at))
@@ -217,9 +231,14 @@ def _advance(
     return state
 
 
-def _is_fresh(rule: AlertRule, state: State, now: datetime) -> bool:
-    at = state.opened_at if rule.condition == "absent" else state.last_at
-    return at is not None and now - at <= FRESH
+def _is_fresh(rule: AlertRule, state: State, now: datetime, quiet_since: datetime) -> bool:
+    if state.last_at is None or state.opened_at is None:
+        return False
+    if rule.condition != "absent":
+        return now - state.last_at <= FRESH
+    if now - state.opened_at <= FRESH:
+        return True
+    return now - state.last_at <= MAX_SILENCE and now - quiet_since >= SETTLING
 
 
 def _samples(series: Series, readings: Iterable[Reading]) -> Iterable[Sample]:
@@ -244,12 +263,8 @@ def _by_metric(rules: Iterable[AlertRule]) -> dict[str, list[tuple[AlertRule, st
     by_metric = defaultdict(list)
     for rule in rules:
         if is_for_edges(rule):
-            by_metric[rule.signal.removeprefix("telemetry.")].append((rule, _revision(rule)))
+            by_metric[rule.signal.removeprefix("telemetry.")].append((rule, rule_hash(rule)))
     return by_metric
-
-
-def _revision(rule: AlertRule) -> str:
-    return hashlib.sha256(msgspec.json.encode(rule)).hexdigest()[:16]
 
 
 def _zone(name: str) -> ZoneInfo | None:

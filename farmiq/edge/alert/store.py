@@ -19,12 +19,16 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A series with how far it was read, by the time of readings and by that of their arrival."""
+    """A series with how far it was read, by the time of readings and by that of their arrival.
+
+    `heard_at` is when something of it came last, however old.
+    """
 
     series: Series
     read_to: datetime
     ingested_to: datetime
     is_new: bool
+    heard_at: datetime
 
 
 async def begin(tx: db.Connection) -> datetime | None:
@@ -65,7 +69,8 @@ async def tracked(
         select l.tenant_id, l.device_id, l.metric_type, coalesce(s.farm_id, l.farm_id),
           coalesce(s.barn_id, l.barn_id), s.read_to, s.ingested_to,
           case when s.tenant_id is null then l.newest_at else s.last_at end,
-          case when s.tenant_id is null then l.metric_value else s.last_value end, s.states
+          case when s.tenant_id is null then l.metric_value else s.last_value end, s.states,
+          greatest(l.ingested_at, s.ingested_to)
         from telemetry_latest l
           join devices d on d.tenant_id = l.tenant_id and d.device_id = l.device_id
             and d.revoked_at is null
@@ -80,7 +85,7 @@ async def tracked(
 
 def _tracked(row: Sequence[Any], read_from: datetime) -> Tracked:
     tenant_id, device_id, metric_type, farm_id, barn_id, read_to, ingested_to, *rest = row
-    last_at, last_value, states = rest
+    last_at, last_value, states, heard_at = rest
     is_new = read_to is None
     # A series that is new to us begins with its newest reading only if that is not read anyway.
     has_last = last_at is not None and not (is_new and last_at > read_from)
@@ -97,6 +102,7 @@ def _tracked(row: Sequence[Any], read_from: datetime) -> Tracked:
         max(read_to or read_from, read_from),
         ingested_to or read_from,
         is_new,
+        heard_at,
     )
 
 
@@ -268,31 +274,33 @@ async def note_siren_driven(tx: db.Connection, output: str, *, is_on: bool) -> N
 @dataclass(frozen=True, slots=True)
 class Mail:
     mail_id: UUID
+    receiver: str | None
     headline: str
     body: str
     attempts: int
 
 
 async def add_mail(
-    tx: db.Connection, mail_id: UUID, *, kind: str, subject: str, headline: str, body: str
-) -> None:
+    tx: db.Connection, mail_id: UUID, *, receiver: str, kind: str, subject: str, headline: str,
+    body: str,
+) -> None:  # fmt: skip
     await tx.execute(
-        "insert into alert_mails (mail_id, kind, subject, headline, body, created_at, next_at) "
-        "values (%s, %s, %s, %s, %s, fn_now(), fn_now())",
-        (mail_id, kind, subject, headline, body),
+        "insert into alert_mails (mail_id, receiver, kind, subject, headline, body, created_at, "
+        "next_at) values (%s, %s, %s, %s, %s, %s, fn_now(), fn_now())",
+        (mail_id, receiver, kind, subject, headline, body),
     )
 
 
 async def next_mail(tx: db.Connection) -> Mail | None:
-    """The oldest mail that is due, locked: another process takes another."""
+    """The oldest mail that is due, locked: another process takes another. New ones go first."""
     rows = await db.fetch_as(
         tx,
         Mail,
         """
-        select mail_id, headline, body, attempts from alert_mails
+        select mail_id, receiver, headline, body, attempts from alert_mails
         where sent_at is null and given_up_at is null
           and (next_at <= fn_now() or next_at > fn_now() + interval '1 hour')
-        order by created_at, mail_id limit 1 for update skip locked
+        order by attempts, created_at, mail_id limit 1 for update skip locked
         """,
     )
     return rows[0] if rows else None
@@ -307,19 +315,22 @@ async def mail_sent(tx: db.Connection, mail_id: UUID) -> None:
 
 
 async def mail_failed(
-    tx: db.Connection, mail_id: UUID, *, error: str, wait_s: float, give_up_hours: float
-) -> bool:
+    tx: db.Connection, mail_id: UUID, *, error: str, is_permanent: bool, wait_s: float,
+    give_up_hours: float,
+) -> bool:  # fmt: skip
     """Note a failure; True if it was the last attempt."""
     given_up: bool = await db.fetch_value(
         tx,
         """
         update alert_mails set attempts = attempts + 1, error = %s,
           next_at = fn_now() + %s * interval '1 second',
-          given_up_at = case when created_at < fn_now() - %s * interval '1 hour' then fn_now() end
+          given_up_at = case when %s or created_at < fn_now() - %s * interval '1 hour'
+            then fn_now() end
         where mail_id = %s returning given_up_at is not null
         """,
         error,
         wait_s,
+        is_permanent,
         give_up_hours,
         mail_id,
     )

@@ -3,7 +3,10 @@
 A row of alert_rules with the same rule_id replaces one, also to switch it off. Thresholds are where
 people who keep these animals begin to act, not where animals are merely uncomfortable: a rule that
 pages every summer day is switched off and then misses the day that matters. Rules with species need
-a batch in the barn, so an empty barn that is heated or washed pages nobody.
+a batch in the barn, so an empty barn that is heated, washed or without feed pages nobody. Deadly
+heat, ventilation and power need none: where nobody registers batches animals die all the same, and
+a barn that is empty is not told from one whose batch is not registered. A company that registers
+its batches may give these species too, by a rule with the same id.
 """
 
 from collections.abc import Collection, Mapping
@@ -133,9 +136,15 @@ _SILENCE = (
 )  # fmt: skip
 _FEED_AND_WATER = (
     # A feed mill delivers within a day or two of the order.
-    _rule("feed.low", "feed.days_left", "below", "warning", threshold=2, clear=3),
+    _rule(
+        "feed.low", "feed.days_left", "below", "warning",
+        threshold=2, clear=3, species=ANIMALS,
+    ),
     # Poultry without feed for a few hours peck each other; pigs fight.
-    _rule("feed.empty", "feed.days_left", "below", "critical", threshold=0.5, clear=1),
+    _rule(
+        "feed.empty", "feed.days_left", "below", "critical",
+        threshold=0.5, clear=1, species=ANIMALS,
+    ),
     # Animals drink less a day or two before they are seen to be ill; or a line is blocked. By the
     # hour, because they drink little at night.
     _rule(

@@ -6,6 +6,9 @@ an unbroken run. It resolves with the sample at which all have been on the clear
 between samples of more than MAX_GAP_S ends a run, unless the series is that slow (twice the gap
 before it). An absence opens `for_s` after the last sample and resolves with the next one.
 
+The window of rises and falls begins with the newest value before it, however old: a total holds
+until the next. Not so with telemetry: how a temperature got there during a silence is not known.
+
 `step` is for a stream, with little state; `episodes` is written without it, and a property test
 compares the two.
 """
@@ -103,7 +106,7 @@ def step(
         return _heard(rule, state, sample.at, value)
     recent = state.recent
     if rule.condition in rules.CHANGES:
-        recent = _remember(rule, recent, sample.at, value)
+        recent = _remember(rule, state, sample.at, value)
         measured: float | None = abs(value - _extreme(rule, [extreme for _, extreme in recent]))
     else:
         measured = rules.measure(rule, value, baseline)
@@ -222,13 +225,18 @@ def _extreme(rule: AlertRule, values: Sequence[float]) -> float:
 
 
 def _remember(
-    rule: AlertRule, recent: tuple[tuple[int, float], ...], at: datetime, value: float
+    rule: AlertRule, state: State, at: datetime, value: float
 ) -> tuple[tuple[int, float], ...]:
-    """The extremes of the window's slots with this value, at most SLOTS of them."""
+    """The extremes of the window's slots with this value, at most SLOTS of them.
+
+    What holds until the next value is in the slot of that one too: it was the value until then.
+    """
     slot = _slot(rule, at)
-    inside = [pair for pair in recent if pair[0] > slot - SLOTS]
+    inside = [pair for pair in state.recent if pair[0] > slot - SLOTS]
     if inside and inside[-1][0] == slot:
         value = _extreme(rule, (inside.pop()[1], value))
+    elif state.last_value is not None and rules.is_held(rule):
+        value = _extreme(rule, (state.last_value, value))
     return (*inside, (slot, value))
 
 
@@ -337,7 +345,8 @@ def _window_changes(rule: AlertRule, values: Sequence[tuple[Sample, float]]) -> 
     for index, value in enumerate(numbers):
         while slots[first] <= slots[index] - SLOTS:
             first += 1
-        inside = numbers[first : index + 1]
+        begin = max(first - 1, 0) if rules.is_held(rule) else first
+        inside = numbers[begin : index + 1]
         changes.append(value - min(inside) if rule.condition == "rises" else max(inside) - value)
     return changes
 

@@ -5,6 +5,7 @@ baseline it is how many per cent the value is off it; with rises and falls it is
 window. `evaluation.py` says when a rule opens and resolves.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -122,6 +123,12 @@ def is_for_edges(rule: AlertRule) -> bool:
     return rule.enabled and rule.signal.startswith("telemetry.") and rule.baseline is None
 
 
+def rule_hash(rule: AlertRule) -> str:
+    """Tells whether a rule still means the same; its name and severity do not matter."""
+    meaning = msgspec.structs.replace(rule, name=None, severity="warning", enabled=True)
+    return hashlib.sha256(msgspec.json.encode(meaning)).hexdigest()[:16]
+
+
 def in_rule_unit(metric_type: str, value: float, unit: str) -> float:
     """A reading in the unit of the rules: temperatures are compared in °C."""
     if metric_type == "temperature" and (convert := _CELSIUS_OF.get(unit)):
@@ -146,6 +153,11 @@ def measure(rule: AlertRule, value: float, baseline: float | None) -> float | No
             return abs(percent)
         case _:
             return percent
+
+
+def is_held(rule: AlertRule) -> bool:
+    """Whether a value of the signal holds until the next one, as totals and figures do."""
+    return not rule.signal.startswith("telemetry.")
 
 
 def is_downward(rule: AlertRule) -> bool:

@@ -11,17 +11,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from psycopg.types.json import Jsonb
+from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from farmiq.cli import app
 from farmiq.config import EdgeSettings
 from farmiq.edge import alerts
-from farmiq.edge.alert import evaluation, store
+from farmiq.edge.alert import evaluation, rules, store
 from farmiq.edge.alert.evaluation import Evaluation
 from farmiq.edge.alert.mails import Post
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, rows
+from tests.support.mail_server import mail_server
 
 HEAT = "rule.default.heat.any"
 OPEN = "select kind, subject, severity from alerts where closed_at is null order by 1, 2"
@@ -118,6 +120,47 @@ async def test_silent_controller_of_the_ventilation_raises_an_alert(
     await keep(pool, hot(0, value=60, metric="ventilation", unit="%"))
     await rounds.look()
     assert rows(edge_db, OPEN) == []
+
+
+async def test_silence_that_began_while_the_edge_was_off_raises_an_alert(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keep(pool, hot(40, value=60, metric="ventilation", unit="%"))
+    assert await rounds.look() == {}
+    monkeypatch.setattr(rules, "SETTLING", timedelta())
+    assert await rounds.look() == {"opened": 1, "resolved": 0}
+    assert [kind for kind, *_ in rows(edge_db, OPEN)] == ["rule.default.ventilation.silent"]
+
+
+async def test_receiver_who_is_refused_keeps_the_mail_from_nobody_else(
+    pool: db.Pool, edge_db: Database, settings: EdgeSettings
+) -> None:
+    """One is unknown for good, one is to be tried later; the third gets the mail once."""
+    async with mail_server() as mail:
+        mail.answers |= {"ann@example.com": "550 unknown", "bob@example.com": "450 later"}
+        own = {
+            "alert_smtp_url": SecretStr(mail.url),
+            "alert_mail_from": "FarmIQ <edge@example.com>",
+            "alert_mail_to": "ann@example.com,bob@example.com,cy@example.com",
+        }
+        post = Post(settings.model_copy(update=own))
+        await keep(pool, hot(7, 4, 1))
+        await Evaluation(pool, ZoneInfo("UTC"), post).look()
+        for _ in range(4):
+            execute(edge_db, "update alert_mails set next_at = now()")
+            await post.send_due(pool)
+        assert [to for _, to in mail.envelopes] == [["cy@example.com"]]
+    ended = rows(
+        edge_db,
+        "select receiver, sent_at is not null, given_up_at is not null, attempts > 1, "
+        "left(error, 40) from alert_mails order by receiver",
+    )
+    refused = "the mail server refused a receiver: "
+    assert ended == [
+        ("ann@example.com", False, True, False, f"{refused}550 "),
+        ("bob@example.com", False, False, True, f"{refused}450 "),
+        ("cy@example.com", True, False, False, None),
+    ]
 
 
 async def test_two_tenants_with_the_same_names_have_alerts_of_their_own(

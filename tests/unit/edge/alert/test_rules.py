@@ -50,9 +50,14 @@ def tenant(*own: AlertRule, **context: Any) -> TenantRules:
 
 
 def look(
-    before: Series, *readings: Reading, by: TenantRules, after: timedelta = timedelta()
+    before: Series,
+    *readings: Reading,
+    by: TenantRules,
+    after: timedelta = timedelta(),
+    quiet: timedelta = timedelta(hours=1),
 ) -> Outcome:
-    return rules.evaluate(before, readings, by, now=NOW + after, zone=ZONE)
+    now = NOW + after
+    return rules.evaluate(before, readings, by, now=now, zone=ZONE, quiet_since=now - quiet)
 
 
 def test_rule_opens_once_and_says_where() -> None:
@@ -82,11 +87,33 @@ def test_old_readings_open_nothing_until_a_fresh_one_confirms() -> None:
     assert [alert.rule for alert in look(old.series, reading(1, 31), by=by).opened] == [HOT]
 
 
-@pytest.mark.parametrize(("minutes", "opens"), [(9, 0), (11, 1), (26, 0)])
-def test_absence_opens_only_while_it_is_new(minutes: float, opens: int) -> None:
-    """A device that was taken away months ago does not sound the siren at the next start."""
-    outcome = look(series(), reading(minutes, 20), by=tenant(SILENT))
+@pytest.mark.parametrize(
+    ("hours", "opens"), [(0.15, 0), (0.2, 1), (0.5, 1), (23.9, 1), (24.1, 0), (72, 0), (2000, 0)]
+)
+def test_absence_opens_until_its_last_reading_is_a_day_old(hours: float, opens: int) -> None:
+    """Ventilation that is dead after a power cut is told, a device that was taken away is not."""
+    outcome = look(series(), reading(60 * hours, 20), by=tenant(SILENT))
     assert len(outcome.opened) == opens
+
+
+def test_absence_that_began_before_the_start_opens_when_devices_had_time_to_speak() -> None:
+    by = tenant(SILENT)
+    start = look(series(), reading(40, 20), by=by, quiet=timedelta())
+    assert start.opened == []
+    again = look(start.series, by=by, after=timedelta(minutes=3), quiet=timedelta(minutes=3))
+    assert [alert.rule for alert in again.opened] == [SILENT]
+
+
+def test_absence_of_a_device_that_sends_what_it_stored_opens_nothing() -> None:
+    """72 hours of readings arrive one after the other: the device is anything but silent."""
+    by = tenant(SILENT)
+    state, opened = series(), []
+    for hours_ago in range(72, 0, -1):
+        late = Reading("f-1", "b-1", NOW - timedelta(hours=hours_ago), NOW, 20, "C")
+        outcome = look(state, late, by=by)
+        state, opened = outcome.series, [*opened, *outcome.opened]
+    assert opened == []
+    assert look(state, by=by, quiet=timedelta(minutes=1)).opened == []
 
 
 def test_changed_rule_resolves_and_begins_anew() -> None:
@@ -95,6 +122,15 @@ def test_changed_rule_resolves_and_begins_anew() -> None:
     after = look(hot, by=tenant(hotter))
     assert [rule_id for rule_id, _ in after.resolved] == ["hot"]
     assert after.series.states == {}
+
+
+def test_rule_with_another_name_or_severity_leaves_its_alert_open() -> None:
+    """Somebody tidies up in the cloud while the siren sounds."""
+    hot = look(series(), reading(2, 31), reading(0, 33), by=tenant(HOT)).series
+    renamed = msgspec.structs.replace(HOT, name="Heat", severity="warning")
+    after = look(hot, by=tenant(renamed))
+    assert (after.opened, after.resolved) == ([], [])
+    assert after.series.states["hot"].is_raised
 
 
 def test_removed_rule_resolves() -> None:

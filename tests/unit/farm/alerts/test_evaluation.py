@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.farm.alerts import evaluation, rules
+from farmiq.farm.alerts.defaults import with_defaults
 from farmiq.farm.alerts.evaluation import START, Episode, Opened, Resolved, Sample, State, step
 from farmiq.messages.alerts import AlertRule, Condition
 
@@ -163,6 +164,30 @@ def test_window_is_remembered_in_bounded_space() -> None:
     assert len(state.recent) <= evaluation.SLOTS
 
 
+LOSSES = with_defaults([])["default.edge.losses"]
+DAY = 24 * 60
+
+
+def test_total_that_rose_during_a_silence_longer_than_the_window_opens_for_a_window() -> None:
+    """An edge that was out of sight for three days comes back and has lost something."""
+    begin = 3 * DAY
+    after = [(begin + 60 * hour, 5.0) for hour in range(30)]
+    (made,) = stream(LOSSES, series((0, 2), *after))
+    assert (made.opened_at, made.first_value) == (at(begin), 5)
+    assert made.resolved_at is not None
+    assert DAY <= (made.resolved_at - made.opened_at).total_seconds() / 60 <= DAY + 60
+
+
+def test_total_that_is_the_same_after_a_silence_opens_nothing_again() -> None:
+    made = stream(LOSSES, series((0, 2), (1, 5), (3 * DAY, 5), (6 * DAY, 5)))
+    assert [episode.opened_at for episode in made] == [at(1)]
+
+
+def test_temperature_after_a_silence_is_not_compared_with_the_one_before() -> None:
+    """Warmer in the morning than in the evening is no rise within half an hour."""
+    assert stream(RISE, series((0, 20), (300, 26), (301, 26))) == []
+
+
 @pytest.mark.parametrize(
     ("condition", "values", "opens"),
     [
@@ -220,11 +245,11 @@ def test_value_that_waited_elsewhere_resolves_an_absence_not_before_it_opened() 
 
 
 # Fields that a rule of this condition does not look at.
-UNIMPORTANT = {"window_s", "threshold", "baseline"}
+UNIMPORTANT = {"window_s", "threshold", "baseline", "condition"}
 any_rule = st.builds(
     AlertRule,
     rule_id=st.just("r"),
-    signal=st.just("telemetry.x"),
+    signal=st.sampled_from(["telemetry.x", "edge.losses"]),
     condition=st.sampled_from(["above", "below", "rises", "falls", "differs", "absent"]),
     threshold=st.sampled_from([0.0, 1.0, 2.0]),
     clear=st.none() | st.sampled_from([0.0, 1.0, 2.0, 3.0]),

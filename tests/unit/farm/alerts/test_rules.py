@@ -173,6 +173,21 @@ def test_defaults_without_a_batch_tell_deadly_heat_only() -> None:
     assert _tripped(39, None) == {"default.heat.any"}
 
 
+@pytest.mark.parametrize("name", ["feed.low", "feed.empty"])
+def test_default_about_feed_leaves_an_empty_barn_alone(name: str) -> None:
+    feed = with_defaults([])[f"default.{name}"]
+    assert not applies(feed, HERE, None)
+    assert applies(feed, HERE, Animals("pig", 30))
+
+
+@pytest.mark.parametrize(
+    "name", ["ventilation.stopped", "ventilation.silent", "power.failed", "power.silent"]
+)
+def test_default_about_air_and_power_needs_no_batch(name: str) -> None:
+    """Farms that register no batches have animals too."""
+    assert applies(with_defaults([])[f"default.{name}"], HERE, None)
+
+
 def test_own_rule_replaces_the_default_of_the_same_id() -> None:
     own = rule(rule_id="default.heat.any", threshold=40, enabled=False)
     assert with_defaults([own])["default.heat.any"] == own
