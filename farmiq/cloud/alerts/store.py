@@ -272,21 +272,35 @@ async def open_rules(
 
 
 async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, int]]) -> None:
-    """Note on open episodes how often the edge saw them, and if they became more severe."""
+    """Note on open episodes how often the edge saw them, and if they became more severe.
+
+    Those who were told of it when it was less severe are told again.
+    """
     if not alerts:
         return
     await tx.execute(
         """
+        with seen as materialized (
+          select n.*, e.paged_at, array_position(s.rising, n.severity)
+            > array_position(s.rising, e.severity) as is_worse
+          from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::bigint[], %s::text[],
+              %s::text[]) as n(tenant_id, episode_id, last_at, count, message, severity)
+            cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
+            join alert_episodes e on e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
+              and e.state in ('active', 'acknowledged')
+          order by n.tenant_id, n.episode_id for update of e
+        ), steps as (
+          insert into alert_steps (tenant_id, episode_id, step, created_at)
+          select tenant_id, episode_id, 'worsened', fn_now() from seen
+          where is_worse and paged_at is not null
+          on conflict on constraint alert_steps_pkey do update set
+            created_at = excluded.created_at, routed_at = null
+        )
         update alert_episodes e set last_at = greatest(e.last_at, n.last_at),
           seen_count = greatest(e.seen_count, n.count),
           message = case when n.last_at >= e.last_at then n.message else e.message end,
-          severity = case when array_position(s.rising, n.severity)
-            > array_position(s.rising, e.severity) then n.severity else e.severity end
-        from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::bigint[], %s::text[],
-            %s::text[]) as n(tenant_id, episode_id, last_at, count, message, severity)
-          cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
-        where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
-          and e.state in ('active', 'acknowledged')
+          severity = case when n.is_worse then n.severity else e.severity end
+        from seen n where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
         """,
         (
             *db.columns([alert for alert, _ in alerts], "tenant_id", "episode_id", "last_at"),

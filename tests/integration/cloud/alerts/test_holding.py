@@ -213,7 +213,18 @@ async def test_edge_alert_pages_and_its_end_is_told(alerts: Alerts) -> None:
     assert alerts.owner("select severity, source from alert_episodes") == [("critical", "edge")]
     await alerts.take_edge(alerts.event("edge.alert.closed", now(), alert_payload(opened)))
     cause = "edge:edge-01|broker.store|broker"
-    assert alerts.steps() == [(cause, "opened"), (cause, "resolved")]
+    assert alerts.steps() == [(cause, "opened"), (cause, "worsened"), (cause, "resolved")]
+
+
+async def test_edge_alert_that_is_worse_before_people_were_told_is_told_once(
+    alerts: Alerts,
+) -> None:
+    alert_id, at = ids.new(), now()
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at))
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at, severity="critical"))
+    await alerts.looks.page()
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at, severity="warning"))
+    assert [step for _, step in alerts.steps()] == ["opened"]
 
 
 async def test_older_alert_of_an_edge_that_comes_late_is_history(alerts: Alerts) -> None:
