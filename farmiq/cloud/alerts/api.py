@@ -126,7 +126,7 @@ class AlertEpisodes(api.Model):
 
 
 class AlertStep(api.Model):
-    step: Literal["opened", "escalated", "acknowledged", "resolved"]
+    step: Literal["opened", "worsened", "escalated", "acknowledged", "resolved"]
     created_at: At
     routed_at: At | None
 

@@ -23,6 +23,7 @@ class RuleBook:
     means: dict[tuple[Series, datetime], float | None] = field(default_factory=dict)
     _sets: dict[str, RuleSet] = field(default_factory=dict)
     _loaded_at: dict[str, float] = field(default_factory=dict)
+    _companies: dict[str, str] = field(default_factory=dict)
     _dropped: int = 0
 
     def __getitem__(self, tenant_id: str) -> RuleSet:
@@ -42,6 +43,7 @@ class RuleBook:
         while stale := self._stale(tenants):
             dropped, loaded_at = self._dropped, time.monotonic()
             async with db.transaction(self.pool) as tx:
+                self._companies |= await store.companies(tx, stale)
                 self._sets |= await load(tx, stale)
             # What was dropped meanwhile may have been read before it changed.
             if dropped == self._dropped:
@@ -54,8 +56,9 @@ class RuleBook:
     async def listen(self, url: str, *, name: str) -> None:
         """Drop what others change, for ever."""
 
-        def on_notice(_channel: str, tenant_id: str) -> None:
-            self.drop(tenant_id)
+        def on_notice(_channel: str, company_id: str) -> None:
+            # One that is not known may be loading at this moment.
+            self.drop(self._companies.get(company_id, ""))
 
         def on_listening(_listening: bool) -> None:  # noqa: FBT001 - a callback of listen.run
             self.drop()

@@ -19,6 +19,8 @@ from farmiq.plumbing import db
 
 # The same hour of other days is the mean of so many days.
 BASELINE_DAYS = 7
+# One or two days may have been unusual themselves.
+MIN_BASELINE_DAYS = 3
 # Means of hours that are held in memory; they are asked for again after that.
 MAX_MEANS = 100_000
 OPEN = ("active", "acknowledged")
@@ -193,19 +195,21 @@ async def with_baselines(
     `means` are those that are known; what is asked for is added.
     """
     wanted = {
-        (value.series, value.device_id or "", hour_of(value.at))
+        (value.series, hour_of(value.at)): ruleset.placed_at(value)
         for value in values
         if value.series.signal.startswith(TELEMETRY)
-        and ruleset_of(value.series.tenant_id).compares_hours(value)
+        and (ruleset := ruleset_of(value.series.tenant_id)).compares_hours(value)
     }
     if not wanted:
         return [*values]
-    unknown = [item for item in wanted if (item[0], item[2]) not in means]
+    unknown = {key: placed_at for key, placed_at in wanted.items() if key not in means}
     if unknown:
         if len(means) > MAX_MEANS:
             means.clear()
-        computed = await store.baselines(tx, unknown, days=BASELINE_DAYS)
-        means |= {(series, hour): computed.get((series, hour)) for series, _, hour in unknown}
+        computed = await store.baselines(
+            tx, unknown, days=BASELINE_DAYS, min_days=MIN_BASELINE_DAYS
+        )
+        means |= {key: computed.get(key) for key in unknown}
     return [
         replace(value, baseline=means.get((value.series, hour_of(value.at)), value.baseline))
         for value in values
@@ -232,9 +236,7 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
         known = alerts.get(alert.key)
         alerts[alert.key] = alert if known is None else known.merged(alert)
     known_states = await store.episode_states(tx, alerts.keys())
-    open_causes = await store.open_causes(
-        tx, [(alert.episode.tenant_id, alert.episode.cause) for alert in alerts.values()]
-    )
+    open_causes = await store.open_causes(tx, [alert.cause for alert in alerts.values()])
     still_open = await store.open_rules(
         tx,
         [
@@ -243,14 +245,14 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
             if alert.episode.rule_id is not None and alert.episode.resolved_at is not None
         ],
     )
+    latest = _latest(alerts.values(), known_states, open_causes)
     endings = [
         ending
-        for ending in _endings(alerts.values(), known_states, open_causes)
+        for ending in _endings(alerts.values(), known_states, open_causes, latest)
         if (ending.tenant_id, ending.cause) not in still_open
     ]
     await episodes.resolve_all(tx, endings)
-    new = [*_new(alerts.values(), known_states, open_causes)]
-    await episodes.raise_episodes(tx, [alert.episode for alert in new])
+    await episodes.raise_episodes(tx, [*_new(alerts.values(), known_states, open_causes, latest)])
     seen = [alert for alert in alerts.values() if alert.episode.resolved_at is None]
     await store.see_edge_alerts(tx, [(alert.episode, alert.count) for alert in seen])
     return len(events)
@@ -268,6 +270,14 @@ class EdgeAlert:
     def key(self) -> tuple[str, UUID]:
         return self.episode.tenant_id, self.alert_id
 
+    @property
+    def cause(self) -> tuple[str, str]:
+        return self.episode.tenant_id, self.episode.cause
+
+    @property
+    def order(self) -> tuple[datetime, UUID]:
+        return self.episode.opened_at, self.alert_id
+
     def merged(self, other: "EdgeAlert") -> "EdgeAlert":
         """Of two events of one alert: over if one says so, else the newer."""
         mine, others = self.episode, other.episode
@@ -279,33 +289,55 @@ class EdgeAlert:
 
 States = Mapping[tuple[str, UUID], str]
 Causes = Mapping[tuple[str, str], tuple[UUID, datetime]]
+Latest = Mapping[tuple[str, str], EdgeAlert]
+
+
+def _latest(alerts: Collection[EdgeAlert], states: States, open_causes: Causes) -> Latest:
+    """Of each cause the alert that is open from now on, where that is a new one."""
+    latest: dict[tuple[str, str], EdgeAlert] = {}
+    for alert in alerts:
+        if alert.key in states or alert.episode.resolved_at is not None:
+            continue
+        before = open_causes.get(alert.cause)
+        if before is not None and before[1] > alert.episode.opened_at:
+            continue
+        known = latest.get(alert.cause)
+        if known is None or alert.order > known.order:
+            latest[alert.cause] = alert
+    return latest
 
 
 def _endings(
-    alerts: Collection[EdgeAlert], states: States, open_causes: Causes
+    alerts: Collection[EdgeAlert], states: States, open_causes: Causes, latest: Latest
 ) -> Iterator[Ending]:
     """Of alerts that closed, and of the one before if an edge opened another of the same cause."""
     for alert in alerts:
         episode = alert.episode
-        if states.get(alert.key) in OPEN:
-            if episode.resolved_at is not None:
-                yield Ending(episode.tenant_id, episode.cause, episode.resolved_at)
-        elif (
-            alert.key not in states
-            and episode.source == "edge"
-            and episode.resolved_at is None
-            and (before := open_causes.get((episode.tenant_id, episode.cause))) is not None
-        ):
-            yield Ending(episode.tenant_id, episode.cause, max(before[1], episode.opened_at))
+        if states.get(alert.key) in OPEN and episode.resolved_at is not None:
+            yield Ending(episode.tenant_id, episode.cause, episode.resolved_at)
+    for cause, alert in latest.items():
+        if alert.episode.source == "edge" and cause in open_causes:
+            yield Ending(*cause, alert.episode.opened_at)
 
 
-def _new(alerts: Collection[EdgeAlert], states: States, open_causes: Causes) -> Iterator[EdgeAlert]:
-    """Alerts without an episode; one that the cloud's own evaluation opened is that of a rule."""
+def _new(
+    alerts: Collection[EdgeAlert], states: States, open_causes: Causes, latest: Latest
+) -> Iterator[NewEpisode]:
+    """Of alerts without one; what the cloud's own evaluation opened is that of a rule.
+
+    One that comes after a later one of its cause is history: it was over when that one began.
+    """
     for alert in alerts:
-        cause = (alert.episode.tenant_id, alert.episode.cause)
-        is_own = alert.episode.source == "rule" and cause in open_causes
-        if alert.key not in states and not is_own:
-            yield alert
+        episode = alert.episode
+        is_own = episode.source == "rule" and alert.cause in open_causes
+        if alert.key in states or is_own:
+            continue
+        if episode.resolved_at is not None or latest.get(alert.cause) is alert:
+            yield episode
+        else:
+            newer = latest.get(alert.cause)
+            began_at = open_causes[alert.cause][1] if newer is None else newer.episode.opened_at
+            yield replace(episode, resolved_at=began_at)
 
 
 def _edge_alert(event: BusEvent) -> EdgeAlert:

@@ -10,7 +10,7 @@ from farmiq import crash
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts import handlers, rules, store
 from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value
+from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value, Watch
 from farmiq.plumbing import db
 from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job
@@ -30,12 +30,13 @@ PAGED = prometheus_client.Counter(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Looks:
     """Jobs of which one instance at a time does each; a second one has nothing to do."""
 
     pool: db.Pool
     book: RuleBook
+    watch: Watch | None = None
 
     def all(self) -> Iterator[Job]:
         for name, every_s, do in (
@@ -83,13 +84,13 @@ class Looks:
         await self._evaluate(values, now)
         return {}
 
-    def _shortest_absence(self, tenants: Iterable[str]) -> dict[str, int]:
-        """By metric, the shortest silence that any rule is about."""
-        shortest: dict[str, int] = {}
+    def _shortest_absence(self, tenants: Iterable[str]) -> dict[tuple[str, str], int]:
+        """By tenant and metric, the shortest silence that any rule is about."""
+        shortest: dict[tuple[str, str], int] = {}
         for tenant_id in tenants:
             for rule in self.book[tenant_id].absences:
-                metric = rule.signal.removeprefix(TELEMETRY)
-                shortest[metric] = min(rule.for_s, shortest.get(metric, rule.for_s))
+                key = (tenant_id, rule.signal.removeprefix(TELEMETRY))
+                shortest[key] = min(rule.for_s, shortest.get(key, rule.for_s))
         return shortest
 
     async def look_at_edges(self) -> dict[str, object]:
@@ -97,6 +98,8 @@ class Looks:
         async with db.transaction(self.pool) as tx:
             beats = await store.heartbeats(tx)
             now = await store.now(tx)
+        newest_at = max((beat["received_at"] for beat in beats), default=None)
+        self.watch = rules.watched(self.watch, newest_at, now)
         await self.book.load({beat["tenant_id"] for beat in beats})
         values: list[Value] = []
         for beat in beats:
@@ -109,7 +112,9 @@ class Looks:
             ]
             if "edge.heard" in signals:
                 heard = _of_edge(tenant_id, edge_id, "heard", beat["received_at"], 1.0)
-                values += [heard, rules.tick(heard, now)]
+                values.append(heard)
+                if self.watch.tells_silence:
+                    values.append(rules.tick(heard, now))
         await self._evaluate(values, now)
         return {}
 
@@ -172,9 +177,10 @@ class Looks:
         return {}
 
     async def prune(self) -> dict[str, object]:
-        """End what rules have open that were changed, switched off, or no longer apply."""
+        """End what rules have open that changed, no longer apply, or whose edge is gone."""
         async with db.transaction(self.pool) as tx:
             busy = await store.busy_series(tx)
+            edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await store.live_edges(tx)}
         await self.book.load({series.tenant_id for series in busy})
         ended = 0
         for chunk in _chunks(busy):
@@ -183,7 +189,11 @@ class Looks:
                 states = await store.lock_states(tx, chunk)
                 changed, endings = {}, []
                 for series, before in states.items():
-                    after, over = rules.prune(series, before, self.book[series.tenant_id], now=now)
+                    is_edge = series.signal.startswith("edge.")
+                    after, over = rules.prune(
+                        series, before, self.book[series.tenant_id], now=now,
+                        is_gone=is_edge and (series.tenant_id, series.subject) not in edges,
+                    )  # fmt: skip
                     if after != before:
                         changed[series] = after
                     endings += [handlers.ending(series, seen) for seen in over]

@@ -211,8 +211,14 @@ async def _end_rule(tx: db.Connection, tenant_id: str, rule_id: str) -> None:
 
 
 async def _notify(tx: db.Connection, tenant_id: str) -> None:
-    """At the commit, every instance that evaluates loads the rules of the company again."""
-    await tx.execute("select pg_notify(%s, %s)", (store.CHANGED, tenant_id))
+    """At the commit, every instance that evaluates loads the rules of the company again.
+
+    By the company's random id: every login may listen, and a tenant's name says more.
+    """
+    await tx.execute(
+        "select pg_notify(%s, company_id::text) from companies where tenant_id = %s",
+        (store.CHANGED, tenant_id),
+    )
 
 
 # --- maintenance windows

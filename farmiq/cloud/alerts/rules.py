@@ -18,6 +18,8 @@ from farmiq.messages.alerts import AlertRule
 TELEMETRY, KPI = "telemetry.", "kpi."
 # Known places of a tenant; more than this are looked up anew.
 MAX_MEMO = 100_000
+# Two heartbeats of an edge, and a little for the way.
+MAX_QUIET = timedelta(seconds=150)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -239,6 +241,13 @@ class RuleSet:
                 return batch
         return None
 
+    def placed_at(self, value: Value) -> datetime | None:
+        """The begin of the day on which the animals came that are in a value's barn."""
+        batch = self.batch_at(value.farm_id, value.barn_id, value.at)
+        if batch is None:
+            return None
+        return self.end_of_day(value.farm_id, batch.placed_on - timedelta(days=1))
+
     def local_date(self, farm_id: str | None, at: datetime) -> date:
         return at.astimezone(self._zone(farm_id)).date()
 
@@ -284,6 +293,39 @@ def _subject(value: Value) -> Subject:
 def tick(value: Value, now: datetime) -> Value:
     """A look at the clock behind the newest value of a series."""
     return replace(value, at=max(now, value.at), value=None, event_id=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Since when heartbeats could come without a break, as far as a look at `at` can say."""
+
+    since: datetime
+    at: datetime
+    newest_at: datetime | None
+
+    @property
+    def tells_silence(self) -> bool:
+        """Whether every edge has had the time for a heartbeat since."""
+        return self.at - self.since >= MAX_QUIET
+
+
+def watched(before: Watch | None, newest_at: datetime | None, now: datetime) -> Watch:
+    """The watch after a look that found the newest heartbeat of all edges at `newest_at`.
+
+    It begins anew when we start, after looks that did not happen, and when heartbeats come again
+    after none came from any edge: then it was rather the cloud that was away.
+    """
+    is_unbroken = (
+        before is not None
+        and now - before.at < MAX_QUIET
+        and (
+            newest_at is None
+            or before.newest_at is None
+            or newest_at - before.newest_at < MAX_QUIET
+        )
+    )
+    since = before.since if before is not None and is_unbroken else now
+    return Watch(since, now, newest_at)
 
 
 def advance(
@@ -403,10 +445,13 @@ class _Work:
 
 
 def prune(
-    series: Series, state: SeriesState, ruleset: RuleSet, *, now: datetime
+    series: Series, state: SeriesState, ruleset: RuleSet, *, now: datetime, is_gone: bool = False
 ) -> tuple[SeriesState, list[Seen]]:
-    """The state without rules that changed or no longer apply today, and what they had open."""
-    current = ruleset.hashes
+    """The state without rules that changed or no longer apply today, and what they had open.
+
+    To what `is_gone`, such as an edge without a key, none applies from now on.
+    """
+    current: Mapping[str, str] = {} if is_gone else ruleset.hashes
     if series.signal.startswith(TELEMETRY):
         farm_id, barn_id, device_id = series.place
         today = Value(
@@ -418,8 +463,9 @@ def prune(
         for rule_id, entry in state.entries.items()
         if current.get(rule_id) == entry.hash
     }
+    ended_at = now if is_gone else state.last_at or now
     ended = [
-        Seen(series.cause(rule_id), state.last_at or now, None, entry.state.worst_value)
+        Seen(series.cause(rule_id), ended_at, None, entry.state.worst_value)
         for rule_id, entry in state.entries.items()
         if rule_id not in entries and entry.state.opened_at is not None
     ]

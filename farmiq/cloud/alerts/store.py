@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from statistics import fmean
 from typing import Any
 from uuid import UUID
 
@@ -78,6 +79,16 @@ async def farms(tx: db.Connection, tenants: Collection[str]) -> list[tuple[str, 
         [*tenants],
     )
     return [(row[0], Farm(*row[1:])) for row in rows]
+
+
+async def companies(tx: db.Connection, tenants: Collection[str]) -> dict[str, str]:
+    """The tenants by the random ids of their companies, which notices name."""
+    rows = await db.fetch_all(
+        tx,
+        "select company_id::text, tenant_id from companies where tenant_id = any(%s)",
+        [*tenants],
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 async def tenants(tx: db.Connection) -> list[str]:
@@ -261,21 +272,35 @@ async def open_rules(
 
 
 async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, int]]) -> None:
-    """Note on open episodes how often the edge saw them, and if they became more severe."""
+    """Note on open episodes how often the edge saw them, and if they became more severe.
+
+    Those who were told of it when it was less severe are told again.
+    """
     if not alerts:
         return
     await tx.execute(
         """
+        with seen as materialized (
+          select n.*, e.paged_at, array_position(s.rising, n.severity)
+            > array_position(s.rising, e.severity) as is_worse
+          from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::bigint[], %s::text[],
+              %s::text[]) as n(tenant_id, episode_id, last_at, count, message, severity)
+            cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
+            join alert_episodes e on e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
+              and e.state in ('active', 'acknowledged')
+          order by n.tenant_id, n.episode_id for update of e
+        ), steps as (
+          insert into alert_steps (tenant_id, episode_id, step, created_at)
+          select tenant_id, episode_id, 'worsened', fn_now() from seen
+          where is_worse and paged_at is not null
+          on conflict on constraint alert_steps_pkey do update set
+            created_at = excluded.created_at, routed_at = null
+        )
         update alert_episodes e set last_at = greatest(e.last_at, n.last_at),
           seen_count = greatest(e.seen_count, n.count),
           message = case when n.last_at >= e.last_at then n.message else e.message end,
-          severity = case when array_position(s.rising, n.severity)
-            > array_position(s.rising, e.severity) then n.severity else e.severity end
-        from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::bigint[], %s::text[],
-            %s::text[]) as n(tenant_id, episode_id, last_at, count, message, severity)
-          cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
-        where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
-          and e.state in ('active', 'acknowledged')
+          severity = case when n.is_worse then n.severity else e.severity end
+        from seen n where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
         """,
         (
             *db.columns([alert for alert, _ in alerts], "tenant_id", "episode_id", "last_at"),
@@ -289,27 +314,44 @@ async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, 
 
 
 async def baselines(
-    tx: db.Connection, wanted: Collection[tuple[Series, str, datetime]], *, days: int
+    tx: db.Connection,
+    wanted: Mapping[tuple[Series, datetime], datetime | None],
+    *,
+    days: int,
+    min_days: int,
 ) -> dict[tuple[Series, datetime], float]:
-    """The mean of the same hour of the last days, by (series, hour); (series, device, hour)."""
+    """The mean of the same hour of the last days, by (series, hour), where it has enough days.
+
+    `wanted` says from when on hours count: those of the animals before are no measure.
+    """
+    places = [series.place for series, _ in wanted]
     rows = await db.fetch_all(
         tx,
         """
-        select w.tenant_id, w.signal, w.subject, w.hour, avg(a.avg_value)
-        from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])
-            as w(tenant_id, signal, subject, device_id, hour)
+        select w.tenant_id, w.signal, w.subject, w.hour, a.metric_type, a.avg_value, a.unit
+        from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+            %s::timestamptz[], %s::timestamptz[])
+            as w(tenant_id, signal, subject, farm_id, barn_id, device_id, hour, begin_at)
           cross join generate_series(1, %s) as d(days)
           join telemetry_agg a on a.tenant_id = w.tenant_id and a.device_id = w.device_id
             and a.metric_type = substr(w.signal, 11) and a."window" = '1h'
             and a.bucket_start_at = w.hour - make_interval(days => d.days)
-        group by 1, 2, 3, 4
+        where a.farm_id = w.farm_id and a.barn_id = w.barn_id
+          and (w.begin_at is null or a.bucket_start_at >= w.begin_at)
         """,
-        *db.columns([item[0] for item in wanted], "tenant_id", "signal", "subject"),
-        [item[1] for item in wanted],
-        [item[2] for item in wanted],
+        *db.columns([series for series, _ in wanted], "tenant_id", "signal", "subject"),
+        [place[0] for place in places],
+        [place[1] for place in places],
+        [place[2] for place in places],
+        [hour for _, hour in wanted],
+        [*wanted.values()],
         days,
     )
-    return {(Series(*row[:3]), row[3]): row[4] for row in rows}
+    hours: dict[tuple[Series, datetime], list[float]] = {}
+    for row in rows:
+        value = in_rule_unit(row[4], row[5], row[6])
+        hours.setdefault((Series(*row[:3]), row[3]), []).append(value)
+    return {key: fmean(values) for key, values in hours.items() if len(values) >= min_days}
 
 
 async def readings(
@@ -630,14 +672,25 @@ async def page(tx: db.Connection, *, limit: int) -> int:
 
     An open edge.heard episode holds the rules about that edge's totals and about what no longer
     comes from its farms; so does an edge that is about to get one, or that is back and has not sent
-    everything yet. A maintenance window holds all in its scope. What holds an episode is in
-    held_by; when that is over and the episode is not, people are called.
+    everything yet. One without a key holds nothing, nor one whose farm another edge speaks for. A
+    maintenance window holds all in its scope. What holds an episode is in held_by; when that is
+    over and the episode is not, people are called.
     """
     count: int = await db.fetch_value(
         tx,
         """
         with clock as materialized (select fn_now() as now),
-        candidate as materialized (
+        edge as not materialized (
+          select h.tenant_id, h.edge_cluster_id, h.farms,
+            h.received_at < clock.now - interval '2 minutes' or h.oldest_s > 120
+            or exists (select from alert_episodes p where p.tenant_id = h.tenant_id
+              and p.cause like 'rule:%%|edge:' || h.edge_cluster_id and p.signal = 'edge.heard'
+              and (p.state in ('active', 'acknowledged') or p.state = 'resolved'
+                and p.resolved_at > clock.now - interval '2 minutes')) as is_behind
+          from edge_heartbeats h cross join clock
+          where exists (select from edge_keys k where k.tenant_id = h.tenant_id
+            and k.edge_cluster_id = h.edge_cluster_id and k.revoked_at is null)
+        ), candidate as materialized (
           select e.tenant_id, e.episode_id, coalesce(
             (select 'window:' || w.window_id from alert_windows w
              where w.tenant_id = e.tenant_id and w.begin_at <= clock.now and w.end_at > clock.now
@@ -651,21 +704,20 @@ async def page(tx: db.Connection, *, limit: int) -> int:
              where p.tenant_id = e.tenant_id and p.signal = 'edge.heard'
                and p.state in ('active', 'acknowledged') and e.signal <> 'edge.heard'
                and (e.signal like 'edge.%%' and e.edge_cluster_id = p.edge_cluster_id
-                 or e.is_absence and exists (
-                   select from edge_heartbeats h where h.tenant_id = p.tenant_id
+                 or e.is_absence and not o.is_covered and exists (
+                   select from edge h where h.tenant_id = p.tenant_id
                      and h.edge_cluster_id = p.edge_cluster_id and e.farm_id = any (h.farms)))
              order by p.opened_at limit 1),
-            (select 'edge:' || h.edge_cluster_id from edge_heartbeats h
-             where h.tenant_id = e.tenant_id and e.is_absence and e.farm_id = any (h.farms)
-               and (h.received_at < clock.now - interval '2 minutes' or h.oldest_s > 120
-                 or exists (select from alert_episodes p where p.tenant_id = h.tenant_id
-                   and p.cause like 'rule:%%|edge:' || h.edge_cluster_id
-                   and p.signal = 'edge.heard' and p.state = 'resolved'
-                   and p.resolved_at > clock.now - interval '2 minutes'))
+            (select 'edge:' || h.edge_cluster_id from edge h
+             where h.tenant_id = e.tenant_id and e.is_absence and not o.is_covered
+               and e.farm_id = any (h.farms) and h.is_behind
                and exists (select from alert_states s where s.tenant_id = h.tenant_id
                  and s.signal = 'edge.heard' and s.subject = 'edge:' || h.edge_cluster_id)
              limit 1)) as held_by
           from alert_episodes e cross join clock
+            cross join lateral (select e.is_absence and exists (
+              select from edge h where h.tenant_id = e.tenant_id and e.farm_id = any (h.farms)
+                and not h.is_behind) as is_covered) o
           where e.state = 'active' and e.paged_at is null
             and e.last_at >= clock.now - case
               when e.signal like 'kpi.%%' or e.signal like 'camera.%%' or e.source = 'camera'
@@ -704,11 +756,12 @@ async def lock_job(tx: db.Connection, name: str) -> bool:
 
 
 async def silent_series(
-    tx: db.Connection, shortest: Mapping[str, int], *, days: int
+    tx: db.Connection, shortest: Mapping[tuple[str, str], int], *, days: int
 ) -> list[tuple[Series, datetime, float]]:
     """Series of telemetry with their newest value, of which nothing came for so many seconds.
 
-    Nothing came at all, not even from before: what an edge still sends is no silence.
+    `shortest` is by tenant and metric. Nothing came at all, not even from before: what an edge
+    still sends is no silence.
     """
     rows = await db.fetch_all(
         tx,
@@ -716,14 +769,16 @@ async def silent_series(
         with clock as materialized (select fn_now() as now)
         select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
           l.metric_value, l.unit
-        from unnest(%s::text[], %s::bigint[]) as m(metric_type, seconds) cross join clock
-          join telemetry_latest l on l.metric_type = m.metric_type
+        from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
+          cross join clock
+          join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
             and l.occurred_at < clock.now - m.seconds * interval '1 second'
             and l.stored_at < clock.now - m.seconds * interval '1 second'
             and l.occurred_at > clock.now - make_interval(days => %s)
         where not l.clock_suspect
         """,
-        [*shortest],
+        [tenant_id for tenant_id, _ in shortest],
+        [metric for _, metric in shortest],
         [*shortest.values()],
         days,
     )
@@ -751,6 +806,14 @@ async def heartbeats(tx: db.Connection) -> list[dict[str, Any]]:
           and k.edge_cluster_id = h.edge_cluster_id and k.revoked_at is null)
         """,
     )
+
+
+async def live_edges(tx: db.Connection) -> set[tuple[str, str]]:
+    """(tenant, edge) of edges that have a key that was not revoked."""
+    rows = await db.fetch_all(
+        tx, "select distinct tenant_id, edge_cluster_id from edge_keys where revoked_at is null"
+    )
+    return {(row[0], row[1]) for row in rows}
 
 
 async def refresh_edge_alerts(tx: db.Connection) -> None:

@@ -170,7 +170,12 @@ class DeadLetterJob:
                 tx,
                 [
                     _episode(
-                        queue, cause, owner, remaining, now, all_tenants=None in look.remaining
+                        queue,
+                        cause,
+                        owner,
+                        remaining,
+                        now,
+                        all_tenants=owner == self._operator and None in look.remaining,
                     )
                     for owner, remaining in owners.items()
                 ],

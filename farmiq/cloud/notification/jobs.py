@@ -90,7 +90,9 @@ class Routing:
             now=await store.now(tx),
         )
         if planned.dropped:
-            await store.drop(tx, tenant_id, planned.dropped)
+            what = "worse" if step.step == "worsened" else "over"
+            reason = f"it was {what} before the quiet hours ended"
+            await store.drop(tx, tenant_id, planned.dropped, reason=reason)
         made = await store.add_messages(tx, facts, words.render(facts), planned.messages)
         await store.routed(tx, tenant_id, episode_id, facts.step)
         if step.step == "opened" and not planned.messages:

@@ -1,6 +1,7 @@
 """Pure: who is told of a step of an episode, and when.
 
 opened        contacts of level 1 whose severities and farms fit; if there is none, level 2
+worsened      as opened, and who was told so far; not who knows of it at this severity already
 escalated     contacts of level 2, if nobody has acknowledged
 acknowledged  all who were told, but for the one who acknowledged
 resolved      all who were told; who was not yet, because of quiet hours, hears nothing at all
@@ -13,13 +14,13 @@ from typing import Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-StepName = Literal["opened", "escalated", "acknowledged", "resolved"]
+StepName = Literal["opened", "worsened", "escalated", "acknowledged", "resolved"]
 
 FIRST, SECOND = 1, 2
 # A step that waited longer than this, of an episode that is over by now, tells nobody anything new.
 STALE_AFTER = timedelta(minutes=15)
 PASS_QUIET_HOURS = frozenset({"critical", "security"})
-NOTIFYING = frozenset({"opened", "escalated"})
+NOTIFYING = frozenset({"opened", "worsened", "escalated"})
 _OVER = frozenset({"resolved", "withdrawn"})
 
 
@@ -93,6 +94,7 @@ class Earlier:
     contact_id: str
     channel_id: str
     step: str
+    severity: str
     state: Literal["pending", "sent", "failed", "dropped"]
     send_after: datetime
 
@@ -122,6 +124,14 @@ def plan(
     now: datetime,
 ) -> Plan:
     """Who is told of this step; `channels` are those that may be used."""
+    if step.step == "worsened":
+        messages = _notified(step, contacts, earlier, channels=channels, now=now)
+        instead = {(message.contact_id, message.channel_id) for message in messages}
+        late = [item for item in earlier if item.step in NOTIFYING and _is_delayed(item, now)]
+        dropped = [
+            item.message_id for item in late if (item.contact_id, item.channel_id) in instead
+        ]
+        return Plan(messages, tuple(sorted(dropped)))
     if step.step in NOTIFYING:
         return Plan(_notified(step, contacts, earlier, channels=channels, now=now))
     # Not yet sent because of quiet hours; once it is over there is nothing to tell.
@@ -160,6 +170,15 @@ def _notified(
     if step.step == "opened":
         return _to(first or second, step, channels=channels, now=now)
     known = {item.contact_id for item in earlier if _reached(item)}
+    if step.step == "worsened":
+        again = [contact for contact in second if contact.contact_id in known] if first else second
+        told = {
+            (item.contact_id, item.channel_id)
+            for item in earlier
+            if _reached(item) and item.step in NOTIFYING and item.severity == step.severity
+        }
+        messages = _to([*first, *again], step, channels=channels, now=now)
+        return tuple(item for item in messages if (item.contact_id, item.channel_id) not in told)
     others = [contact for contact in second if contact.contact_id not in known]
     return _to(others, step, channels=channels, now=now)
 

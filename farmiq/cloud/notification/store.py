@@ -373,7 +373,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
         """,
         {
             "default_min": ESCALATE_AFTER_MIN,
-            "order": ["opened", "escalated", "acknowledged", "resolved"],
+            "order": ["opened", "worsened", "escalated", "acknowledged", "resolved"],
             "limit": limit,
         },
     )
@@ -409,7 +409,8 @@ async def earlier_messages(tx: db.Connection, tenant_id: str, episode_id: UUID) 
     rows = await db.fetch_dicts(
         tx,
         """
-        select message_id, contact_id, channel_id, step, state, send_after from alert_messages
+        select message_id, contact_id, channel_id, step, severity, state, send_after
+        from alert_messages
         where tenant_id = %s and episode_id = %s order by message_id for update
         """,
         (tenant_id, episode_id),
@@ -423,18 +424,28 @@ async def earlier_messages(tx: db.Connection, tenant_id: str, episode_id: UUID) 
 async def add_messages(
     tx: db.Connection, facts: Facts, words: Words, planned: Sequence[Planned]
 ) -> int:
-    """Add the messages of a step; those that are there already stay as they are."""
+    """Add the messages of a step; those that are there already stay as they are.
+
+    Of an episode that became worse a second time, the message of the first is replaced.
+    """
     if not planned:
         return 0
     cursor = await tx.execute(
         """
-        insert into alert_messages (tenant_id, message_id, episode_id, step, contact_id, channel_id,
-          address, severity, subject, body, content, created_at, send_after, next_attempt_at)
+        insert into alert_messages as m (tenant_id, message_id, episode_id, step, contact_id,
+          channel_id, address, severity, subject, body, content, created_at, send_after,
+          next_attempt_at)
         select %s, n.message_id, %s, %s, n.contact_id, n.channel_id, n.address, %s, %s, %s, %s,
           fn_now(), n.send_after, n.send_after
         from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])
           as n(message_id, contact_id, channel_id, address, send_after)
-        on conflict on constraint alert_messages_step_key do nothing
+        on conflict on constraint alert_messages_step_key do update set
+          message_id = excluded.message_id, address = excluded.address,
+          severity = excluded.severity, subject = excluded.subject, body = excluded.body,
+          content = excluded.content, created_at = excluded.created_at, state = 'pending',
+          send_after = excluded.send_after, next_attempt_at = excluded.next_attempt_at,
+          claimed_until = null, attempts = 0, ended_at = null, error = null
+          where m.step = 'worsened' and m.severity <> excluded.severity
         """,
         (
             facts.tenant_id, facts.episode_id, facts.step, facts.severity, words.subject,
@@ -486,15 +497,16 @@ async def add_test_message(
     return message_id
 
 
-async def drop(tx: db.Connection, tenant_id: str, message_ids: Collection[UUID]) -> None:
-    """Over before its quiet hours were."""
+async def drop(
+    tx: db.Connection, tenant_id: str, message_ids: Collection[UUID], *, reason: str
+) -> None:
+    """Messages that nobody needs any more: something happened before their quiet hours ended."""
     await tx.execute(
         """
-        update alert_messages set state = 'dropped', ended_at = fn_now(),
-          error = 'it was over before the quiet hours ended'
+        update alert_messages set state = 'dropped', ended_at = fn_now(), error = %s
         where tenant_id = %s and message_id = any(%s) and state = 'pending'
         """,
-        (tenant_id, list(message_ids)),
+        (reason, tenant_id, list(message_ids)),
     )
 
 
@@ -606,7 +618,8 @@ async def is_over(tx: db.Connection, message: Claimed) -> bool:
         select exists (
           select from alert_messages m join alert_episodes e using (tenant_id, episode_id)
           where m.tenant_id = %s and m.message_id = %s and m.send_after > m.created_at
-            and m.step in ('opened', 'escalated') and e.state in ('resolved', 'withdrawn'))
+            and m.step in ('opened', 'worsened', 'escalated')
+            and e.state in ('resolved', 'withdrawn'))
         """,
         message.tenant_id,
         message.message_id,
@@ -635,7 +648,8 @@ async def finish(
               and m.step in ('acknowledged', 'resolved') and not exists (
                 select from alert_messages o where o.tenant_id = m.tenant_id
                   and o.episode_id = m.episode_id and o.contact_id = m.contact_id
-                  and o.channel_id = m.channel_id and o.step in ('opened', 'escalated')
+                  and o.channel_id = m.channel_id
+                  and o.step in ('opened', 'worsened', 'escalated')
                   and o.state in ('pending', 'sent'))
             """,
             (

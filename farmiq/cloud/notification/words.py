@@ -93,7 +93,7 @@ def render(facts: Facts) -> Words:
     lines = [f"{_opening(facts)}: {what}", ""]
     lines += [f"{label + ':':<10}{text}" for label, text in _lines(facts, where) if text]
     advice = _advice(facts)
-    if facts.step in {"opened", "escalated"}:
+    if facts.step in {"opened", "worsened", "escalated"}:
         lines += ["", f"What to do: {advice}"]
     return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), _content(facts, what, advice))
 
@@ -110,6 +110,8 @@ def trial(channel_id: str, *, by: str) -> Words:
 
 def _opening(facts: Facts) -> str:
     match facts.step:
+        case "worsened":
+            return f"{facts.severity.capitalize()}, it became worse"
         case "escalated":
             minutes = facts.minutes_unanswered
             waited = f" for {minutes} minutes" if minutes else ""

@@ -135,8 +135,11 @@ async def test_each_company_has_its_own_episode_until_its_letters_are_gone(
     assert one[:3] == ("t-001", "active", 1)
     assert "weight … is not possible (1)" in one[4]
     assert "wide" not in one[4]
+    assert one[4].endswith(f"farmiq dlq redrive --queue {PILE} --tenant t-001")
     assert two[:3] == ("t-002", "active", 2)
     assert "it is too wide (1); not JSON (1)" in two[4]
+    # Those of nobody are the operator's: the command is for all.
+    assert two[4].endswith(f"farmiq dlq redrive --queue {PILE}")
 
     # Again and again it is the same episode, and the letters stay.
     job._looks.clear()

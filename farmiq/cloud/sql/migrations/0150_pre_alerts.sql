@@ -75,7 +75,7 @@ create table alert_steps (
   tenant_id text not null,
   episode_id uuid not null,
   step text not null constraint alert_steps_step_known
-    check (step in ('opened', 'escalated', 'acknowledged', 'resolved')),
+    check (step in ('opened', 'worsened', 'escalated', 'acknowledged', 'resolved')),
   created_at timestamptz not null default now(),
   routed_at timestamptz,
   constraint alert_steps_pkey primary key (tenant_id, episode_id, step),

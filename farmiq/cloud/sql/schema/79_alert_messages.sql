@@ -7,7 +7,7 @@ create table alert_messages (
   message_id uuid not null,
   episode_id uuid,
   step text not null constraint alert_messages_step_known
-    check (step in ('opened', 'escalated', 'acknowledged', 'resolved', 'test')),
+    check (step in ('opened', 'worsened', 'escalated', 'acknowledged', 'resolved', 'test')),
   contact_id text,
   channel_id text not null,
   address text not null,

@@ -16,6 +16,7 @@ from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.handlers import Signals
 from farmiq.cloud.alerts.jobs import Looks
 from farmiq.cloud.alerts.rechecks import Rechecks
+from farmiq.cloud.alerts.rules import Watch
 from farmiq.cloud.alerts.service import EDGE
 from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import service as telemetry
@@ -43,7 +44,9 @@ class Alerts:
         self.book = RuleBook(self.pool)
         signals = Signals(self.book)
         self.sink = Sink("alerts", bus.ALERTS, signals.store, select=signals.select)
-        self.looks = Looks(self.pool, self.book)
+        # It has looked for long: an edge that was not heard is silent.
+        watch = Watch(since=now() - HOUR, at=now(), newest_at=None)
+        self.looks = Looks(self.pool, self.book, watch)
         self.rechecks = Rechecks(self.pool, self.book)
 
     def owner(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
@@ -131,23 +134,30 @@ class Alerts:
             assert done["rechecked"], "what is late is not stored"
         await self.looks.page()
 
-    def beat(self, *, ago: timedelta = timedelta(), farms: Sequence[str] = ("f",)) -> None:
-        """The last heartbeat of edge-01."""
+    def beat(
+        self,
+        *,
+        ago: timedelta = timedelta(),
+        farms: Sequence[str] = ("f",),
+        edge_id: str = "edge-01",
+    ) -> None:
+        """The last heartbeat of an edge."""
         self.owner(
             """
             insert into edge_keys (key_id, tenant_id, edge_cluster_id, public_x, enrolled_at)
-            values ('k', 't-001', 'edge-01', 'x', now()) on conflict do nothing
-            """
-        )
+            values ('k-' || %s, 't-001', %s, 'x', now()) on conflict do nothing
+            """,
+            edge_id, edge_id,
+        )  # fmt: skip
         self.owner(
             """
             insert into edge_heartbeats as h (tenant_id, edge_cluster_id, received_at, sent_at,
               clock_offset_s, versions, waiting, oldest_s, dlq, disk_percent, farms, quarantine)
-            values ('t-001', 'edge-01', now() - %s, now() - %s, 0, '{}', 0, 0, 0, 10, %s, 0)
+            values ('t-001', %s, now() - %s, now() - %s, 0, '{}', 0, 0, 0, 10, %s, 0)
             on conflict on constraint edge_heartbeats_pkey do update set
               received_at = excluded.received_at, sent_at = excluded.sent_at
             """,
-            ago, ago, [*farms],
+            edge_id, ago, ago, [*farms],
         )  # fmt: skip
 
     # --- what came of it

@@ -4,10 +4,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, cast
 
+import psycopg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
+from farmiq.cloud.alerts import store
 from farmiq.farm.alerts import evaluation
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.messages import bus as envelopes
@@ -254,26 +256,92 @@ async def test_rule_for_animals_applies_while_they_are_in_the_barn(alerts: Alert
     assert [row[0] for row in alerts.episodes()] == [HOT]
 
 
-async def test_same_hour_of_other_days_is_the_baseline(alerts: Alerts) -> None:
-    await alerts.rule(
-        condition="below", threshold=50, baseline="same_hour", signal="telemetry.water.flow"
-    )
+def hours(
+    alerts: Alerts,
+    *days_ago: int,
+    metric: str = "water.flow",
+    unit: str = "x",
+    mean: float = 10,
+    barn_id: str = "1",
+) -> datetime:
+    """Means of this hour so many days ago; returns this hour."""
     hour = now().replace(minute=0, second=0)
-    for day in (1, 2):
+    for days in days_ago:
+        begin = hour - timedelta(days=days)
         alerts.owner(
             """
             insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
               bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
               sum_value, count)
-            values (gen_random_uuid(), 't-001', 'f', '1', 'd', '1h', %s, %s, 'water.flow', 'x',
-              10, 10, 10, 600, 60)
+            values (gen_random_uuid(), 't-001', 'f', %s, 'd', '1h', %s, %s, %s, %s, %s, %s, %s,
+              600, 60)
             """,
-            hour - timedelta(days=day), hour - timedelta(days=day) + HOUR,
+            barn_id, begin, begin + HOUR, metric, unit, mean, mean, mean,
         )  # fmt: skip
+    return hour
+
+
+async def compare_hours(alerts: Alerts, **fields: Any) -> None:
+    given = {"condition": "below", "threshold": 50, "signal": "telemetry.water.flow", **fields}
+    await alerts.rule(baseline="same_hour", **given)
+
+
+async def test_same_hour_of_other_days_is_the_baseline(alerts: Alerts) -> None:
+    await compare_hours(alerts)
+    hour = hours(alerts, 1, 2, 3)
     await alerts.send(alerts.reading(hour, 6.0, metric="water.flow"))
     assert alerts.episodes() == []
     await alerts.send(alerts.reading(hour + MINUTE, 4.0, metric="water.flow"))
     assert [row[0] for row in alerts.episodes()] == ["rule:hot|f/1/d"]
+
+
+async def test_baseline_of_two_days_or_of_another_barn_is_none(alerts: Alerts) -> None:
+    await compare_hours(alerts)
+    hours(alerts, 1, 2)
+    hour = hours(alerts, 3, 4, 5, barn_id="2")
+    await alerts.send(alerts.reading(hour, 4.0, metric="water.flow"))
+    assert alerts.episodes() == []
+
+
+async def test_baseline_does_not_reach_before_the_batch(alerts: Alerts) -> None:
+    await compare_hours(alerts)
+    hour = hours(alerts, 1, 2, 3, 4)
+    alerts.owner(
+        """
+        with farm as (
+          insert into farms (tenant_id, farm_id, name, timezone) values ('t-001', 'f', 'F', 'UTC')
+        ), barn as (
+          insert into barns (tenant_id, farm_id, barn_id, name) values ('t-001', 'f', '1', 'Barn')
+        )
+        insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count,
+          placed_on, age_at_placing_days)
+        values ('t-001', 'b', 'f', '1', 'broiler', 9, %s, 0)
+        """,
+        (hour - timedelta(days=2)).date(),
+    )
+    alerts.book.drop()
+    await alerts.send(alerts.reading(hour, 4.0, metric="water.flow"))
+    assert alerts.episodes() == []
+
+
+async def test_baseline_is_in_the_unit_of_the_rule(alerts: Alerts) -> None:
+    await compare_hours(alerts, signal="telemetry.temperature", threshold=40)
+    hour = hours(alerts, 1, 2, 3, metric="temperature", unit="F", mean=68)
+    await alerts.send(alerts.reading(hour, 64.4, metric="temperature", unit="F"))
+    assert alerts.episodes("hot") == []
+    await alerts.send(alerts.reading(hour + MINUTE, 50.0, metric="temperature", unit="F"))
+    assert [row[0] for row in alerts.episodes("hot")] == ["rule:hot|f/1/d"]
+
+
+async def test_notice_of_changed_rules_does_not_name_the_tenant(alerts: Alerts) -> None:
+    with psycopg.connect(alerts.site.database.admin_url, autocommit=True) as connection:
+        connection.execute(f"listen {store.CHANGED}".encode())
+        await alerts.rule()
+        notices = [notice.payload for notice in connection.notifies(timeout=10, stop_after=1)]
+    ((company_id,),) = alerts.owner(
+        "select company_id::text from companies where tenant_id = 't-001'"
+    )
+    assert notices == [company_id]
 
 
 def figure(alerts: Alerts, on: Any, value: float | None, expected: float, at: datetime) -> Any:

@@ -1,10 +1,12 @@
 """Who is called and who is not: parents, maintenance, acknowledgement, alerts of others."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 
 from farmiq.cloud import episodes
+from farmiq.cloud.alerts import rules
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
@@ -30,6 +32,15 @@ async def test_silent_device_opens_an_absence_and_the_next_value_ends_it(alerts:
     assert alerts.steps() == [(ABSENT, "opened")]
     await alerts.send(alerts.reading(now(), 20.0))
     assert alerts.steps() == [(ABSENT, "opened"), (ABSENT, "resolved")]
+
+
+async def test_short_absence_of_one_company_is_not_looked_for_in_another(alerts: Alerts) -> None:
+    await alerts.rule("quiet", condition="absent", threshold=None, for_s=HOUR.seconds)
+    await alerts.rule("quiet", tenant_id="t-002", condition="absent", threshold=None, for_s=1)
+    await alerts.store(alerts.reading(now() - 10 * MINUTE, 20.0))
+    alerts.owner("update telemetry_latest set stored_at = occurred_at")
+    await alerts.looks.look_for_silence()
+    assert alerts.owner("select subject from alert_states where signal = 'telemetry.heat'") == []
 
 
 async def test_device_whose_old_values_still_come_is_not_silent(alerts: Alerts) -> None:
@@ -78,6 +89,49 @@ async def test_edge_that_is_about_to_be_silent_holds_its_devices(alerts: Alerts)
     await alerts.looks.page()
     assert [row[0] for row in alerts.episodes()] == [ABSENT]
     assert alerts.steps() == []
+
+
+async def held_by_silent_edge(alerts: Alerts) -> None:
+    """A silent edge of which people know, and a device of its farm that is held."""
+    alerts.beat(ago=HOUR)
+    await quiet_device(alerts, ago=HOUR)
+    await alerts.looks.look_at_edges()
+    await alerts.looks.look_for_silence()
+    await alerts.looks.page()
+    assert alerts.steps() == [(SILENT, "opened")]
+
+
+async def test_edge_without_a_key_is_ended_and_holds_nothing(alerts: Alerts) -> None:
+    await held_by_silent_edge(alerts)
+    alerts.owner("update edge_keys set revoked_at = now()")
+    await alerts.looks.look_at_edges()
+    await alerts.looks.prune()
+    assert {row[:2] for row in alerts.episodes()} == {(SILENT, "resolved"), (ABSENT, "active")}
+    await alerts.looks.page()
+    assert alerts.steps() == [(SILENT, "opened"), (SILENT, "resolved"), (ABSENT, "opened")]
+
+
+async def test_farm_that_another_edge_reports_on_is_not_held(alerts: Alerts) -> None:
+    await held_by_silent_edge(alerts)
+    alerts.beat(edge_id="edge-02", farms=["other"])
+    await alerts.looks.page()
+    assert alerts.steps() == [(SILENT, "opened")]
+    alerts.beat(edge_id="edge-03")
+    await alerts.looks.page()
+    assert alerts.steps() == [(SILENT, "opened"), (ABSENT, "opened")]
+
+
+async def test_edges_are_not_silent_right_after_the_cloud_was_away(alerts: Alerts) -> None:
+    alerts.beat(ago=HOUR)
+    alerts.looks.watch = None
+    for _ in range(2):
+        await alerts.looks.look_at_edges()
+    assert alerts.episodes() == []
+    watch = alerts.looks.watch
+    assert watch is not None
+    alerts.looks.watch = replace(watch, since=watch.since - rules.MAX_QUIET)
+    await alerts.looks.look_at_edges()
+    assert [row[:2] for row in alerts.episodes()] == [(SILENT, "active")]
 
 
 async def test_totals_of_an_edge_open_after_their_time(alerts: Alerts) -> None:
@@ -159,7 +213,44 @@ async def test_edge_alert_pages_and_its_end_is_told(alerts: Alerts) -> None:
     assert alerts.owner("select severity, source from alert_episodes") == [("critical", "edge")]
     await alerts.take_edge(alerts.event("edge.alert.closed", now(), alert_payload(opened)))
     cause = "edge:edge-01|broker.store|broker"
-    assert alerts.steps() == [(cause, "opened"), (cause, "resolved")]
+    assert alerts.steps() == [(cause, "opened"), (cause, "worsened"), (cause, "resolved")]
+
+
+async def test_edge_alert_that_is_worse_before_people_were_told_is_told_once(
+    alerts: Alerts,
+) -> None:
+    alert_id, at = ids.new(), now()
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at))
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at, severity="critical"))
+    await alerts.looks.page()
+    await alerts.take_edge(alerts.edge_alert("opened", alert_id, at, severity="warning"))
+    assert [step for _, step in alerts.steps()] == ["opened"]
+
+
+async def test_older_alert_of_an_edge_that_comes_late_is_history(alerts: Alerts) -> None:
+    older, newer = now() - HOUR, now() - MINUTE
+    late = alerts.edge_alert("opened", ids.new(), older)
+    open_one = alerts.edge_alert("opened", ids.new(), newer)
+    await alerts.take_edge(open_one)
+    await alerts.take_edge(late)
+    await alerts.take_edge(late, open_one)
+    assert [row[1:] for row in alerts.episodes()] == [
+        ("resolved", older, newer),
+        ("active", newer, None),
+    ]
+
+
+async def test_two_alerts_of_one_cause_that_come_together_are_the_newer_one(
+    alerts: Alerts,
+) -> None:
+    older, newer = now() - HOUR, now() - MINUTE
+    await alerts.take_edge(
+        alerts.edge_alert("opened", ids.new(), newer), alerts.edge_alert("opened", ids.new(), older)
+    )
+    assert [row[1:] for row in alerts.episodes()] == [
+        ("resolved", older, newer),
+        ("active", newer, None),
+    ]
 
 
 async def test_next_alert_of_an_edge_ends_the_one_before(alerts: Alerts) -> None:

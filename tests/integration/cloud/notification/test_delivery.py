@@ -277,6 +277,37 @@ async def test_quiet_hours_delay_and_drop_what_is_over_by_then(
     assert told == [(stays,)]
 
 
+def worsen(site: Site, episode: UUID, severity: str) -> None:
+    """As cloud-alerts-service does with an alert that an edge sends again."""
+    site.owner(
+        """
+        with worse as (update alert_episodes set severity = %s where episode_id = %s
+          returning tenant_id, episode_id)
+        insert into alert_steps (tenant_id, episode_id, step, created_at)
+        select tenant_id, episode_id, 'worsened', fn_now() from worse
+        on conflict on constraint alert_steps_pkey do update set
+          created_at = excluded.created_at, routed_at = null
+        """,
+        severity,
+        episode,
+    )
+
+
+async def test_alert_that_becomes_worse_is_told_again_each_time(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    episode = site.open(severity="warning")
+    await site.until_ended(1)
+    worsen(site, episode, "critical")
+    await until(lambda: len(mailbox.received) == 2)
+    await site.until_ended(2)
+    worsen(site, episode, "security")
+    await until(lambda: len(mailbox.received) == 3)
+    heads = [subject.partition(":")[0] for subject in mailbox.subjects()]
+    assert heads == ["Warning", "Critical, it became worse", "Security, it became worse"]
+
+
 async def test_second_person_is_told_if_nobody_acknowledges(
     site: Site, running: Running, mailbox: MailServer
 ) -> None:

@@ -45,6 +45,7 @@ def told(contact_id: str, **changes: Any) -> Earlier:
             "contact_id": contact_id,
             "channel_id": "mail",
             "step": "opened",
+            "severity": "warning",
             "state": "sent",
             "send_after": NOW - MINUTE,
             **changes,
@@ -74,6 +75,21 @@ def test_opened_goes_to_level_two_if_nobody_of_level_one_fits() -> None:
     assert names(planned(step("opened"), away, BOB)) == ["bob"]
     unreachable = contact("ann", addresses={"gone": "x"})
     assert names(planned(step("opened"), unreachable, BOB)) == ["bob"]
+
+
+def test_worsened_goes_to_who_was_told_and_to_who_wants_that_severity() -> None:
+    eve = contact("eve", severities=frozenset({"critical"}))
+    worse = step("worsened", severity="critical")
+    assert names(planned(worse, ANN, eve, BOB, before=(told("ann"),))) == ["ann", "eve"]
+    before = (told("ann"), told("bob", step="escalated"))
+    assert names(planned(worse, ANN, BOB, before=before)) == ["ann", "bob"]
+    assert names(planned(worse, ANN, before=(told("ann", severity="critical"),))) == []
+
+
+def test_worsened_replaces_what_quiet_hours_delay() -> None:
+    delayed = told("ann", state="pending", send_after=NOW + MINUTE)
+    made = planned(step("worsened", severity="critical"), ANN, before=(delayed,))
+    assert (names(made), made.dropped) == (["ann"], (delayed.message_id,))
 
 
 @pytest.mark.parametrize(
