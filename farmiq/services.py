@@ -335,9 +335,9 @@ SERVICES = (
         "sign_ins, memberships, PUT, DELETE /api/v1/alert-channels/…, "
         "/api/v1/alert-contacts/…, /api/v1/alert-settings, POST "
         "/api/v1/alert-channels/{channel_id}/test, POST /alerts/ack/{token}",
-        writes="alert_steps, alert_messages, alert_channels, alert_contacts, alert_settings, "
-        "alert_episodes, alert_actions, mail servers, webhooks and other receivers, GET "
-        "/api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
+        writes="alert_steps, alert_messages, alert_mail_counts, alert_channels, alert_contacts, "
+        "alert_settings, alert_episodes, alert_actions, mail servers, webhooks and other "
+        "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
     ),
     _service(
         "cloud-camera-calendar",

@@ -75,7 +75,7 @@ def channel_set(channel_id: ChannelId, file: Body, *, tenant: Tenant) -> None:
     async def save(tx: "db.Connection") -> dict[str, Any]:
         if values.secrets is not UNSET:
             allowed = Allowed.read(settings.alert_private_hosts)
-            if problem := await api.private_problem(values.secrets, allowed):
+            if problem := await api.private_problem(values.secrets, allowed, owner=tenant):
                 raise api.InvalidError(problem)
         await api.save_channel(tx, tenant, channel_id, values, sealer=sealer, by=terminal.actor())
         row = await store.find_channel(tx, tenant, channel_id)

@@ -289,6 +289,12 @@ class CloudSettings(Settings):
         None,
         "who such mails are from, such as FarmIQ <alerts@example.com>",
     )
+    alert_mails_per_hour: int = setting(
+        "FARMIQ_ALERT_MAILS_PER_HOUR",
+        300,
+        "how many such mails a company may have in an hour; the others wait for the next",
+        ge=1,
+    )
     alert_private_hosts: tuple[str, ...] = setting(
         "FARMIQ_ALERT_PRIVATE_HOSTS",
         (),

@@ -8,8 +8,10 @@ followed, proxies of the environment are not used, and what is answered is read 
 import asyncio
 import socket
 import ssl
+import threading
+from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -23,8 +25,13 @@ from farmiq.plumbing.addresses import Address, Allowed
 DEADLINE_S = 20.0
 RESOLVE_S = 5.0
 MAX_ANSWER = 16 * 1024
-# A resolver that hangs must not take the threads that everybody shares.
-_resolving = ThreadPoolExecutor(16, thread_name_prefix="resolve")
+# Names of one owner that are resolved at once: a thread that hangs outlives RESOLVE_S.
+PER_OWNER = 4
+# An owner has threads of its own while any of its names is being resolved: nobody waits for
+# another's resolver that hangs.
+_resolving: dict[str, ThreadPoolExecutor] = {}
+_names: Counter[str] = Counter()
+_lock = threading.Lock()
 
 
 class ForbiddenHostError(Exception):
@@ -44,12 +51,14 @@ class Target:
     is_inside: bool
 
 
-async def resolve(host: str, port: int, *, allowed: Allowed) -> Target:
-    """The address to connect to. Raises ForbiddenHostError or NoAnswerError."""
-    loop = asyncio.get_running_loop()
+async def resolve(host: str, port: int, *, allowed: Allowed, owner: str = "") -> Target:
+    """The address to connect to. Raises ForbiddenHostError or NoAnswerError.
+
+    `owner` is whose address it is: their names wait for each other, and for nobody else's.
+    """
     try:
         async with asyncio.timeout(RESOLVE_S):
-            resolved = await loop.run_in_executor(_resolving, _addresses, host, port)
+            resolved = await asyncio.wrap_future(_resolve(owner, host, port))
     except TimeoutError:
         raise NoAnswerError(f"the name {host} could not be resolved in time") from None
     except (OSError, UnicodeError):
@@ -64,6 +73,25 @@ async def resolve(host: str, port: int, *, allowed: Allowed) -> Target:
             "(FARMIQ_ALERT_PRIVATE_HOSTS)"
         )
     return Target(host, resolved[0], bool(inside))
+
+
+def _resolve(owner: str, host: str, port: int) -> "Future[list[Address]]":
+    with _lock:
+        _names[owner] += 1
+        if owner not in _resolving:
+            _resolving[owner] = ThreadPoolExecutor(PER_OWNER, thread_name_prefix="resolve")
+        pool = _resolving[owner]
+
+    def ended(_: "Future[list[Address]]") -> None:
+        with _lock:
+            _names[owner] -= 1
+            if not _names[owner]:
+                del _names[owner]
+                _resolving.pop(owner).shutdown(wait=False)
+
+    future = pool.submit(_addresses, host, port)
+    future.add_done_callback(ended)
+    return future
 
 
 def _addresses(host: str, port: int) -> list[Address]:
@@ -87,8 +115,9 @@ async def post(
     allowed: Allowed,
     context: ssl.SSLContext | None = None,
     deadline_s: float = DEADLINE_S,
+    owner: str = "",
 ) -> Answer:
-    """Post to an address that was given to us.
+    """Post to an address that `owner` gave us.
 
     Raises ForbiddenHostError if we may not, NoAnswerError if no answer came, ValueError if it is no
     address at all.
@@ -98,7 +127,7 @@ async def post(
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         async with asyncio.timeout(deadline_s):
-            target = await resolve(str(parts.hostname), port, allowed=allowed)
+            target = await resolve(str(parts.hostname), port, allowed=allowed, owner=owner)
             if parts.scheme == "http" and not target.is_inside:
                 raise ForbiddenHostError("messages leave our network over https:// only")
             return await _post(url, target, port, content, headers, context)

@@ -236,6 +236,9 @@ SEED = {
     "alert_settings": """
         insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by)
         values (%(tenant)s, 5, now(), 'a')""",
+    "alert_mail_counts": """
+        insert into alert_mail_counts (tenant_id, hour, used)
+        values (%(tenant)s, now(), 1)""",
     # The batches above have marked their days.
     "analytics_dirty_days": "",
     "analytics_pending": """

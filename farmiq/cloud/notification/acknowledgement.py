@@ -75,7 +75,7 @@ class AckPage:
             return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
-                if await _is_over(tx, ticket):
+                if await _holder(tx, ticket) is None:
                     return _unknown()
                 view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
         except db.UNAVAILABLE:
@@ -91,12 +91,8 @@ class AckPage:
             return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
-                if await _is_over(tx, ticket):
+                if (by := await _holder(tx, ticket)) is None:
                     return _unknown()
-                contact = await store.find_contact(tx, ticket.tenant_id, ticket.contact_id)
-                if contact is None or not contact["enabled"]:
-                    return _unknown()  # they left since the message was sent
-                by = store.label(contact["name"], contact["contact_id"])
                 await episodes.acknowledge(tx, ticket.tenant_id, ticket.episode_id, by=by)
                 view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
         except db.UNAVAILABLE:
@@ -113,8 +109,14 @@ class AckPage:
             return None
 
 
-async def _is_over(tx: db.Connection, ticket: _Ticket) -> bool:
-    return (await store.now(tx)).timestamp() >= ticket.expires_at
+async def _holder(tx: db.Connection, ticket: _Ticket) -> str | None:
+    """Whose link it is; None if it is too old, or if they left since the message was sent."""
+    if (await store.now(tx)).timestamp() >= ticket.expires_at:
+        return None
+    contact = await store.find_contact(tx, ticket.tenant_id, ticket.contact_id)
+    if contact is None or not contact["enabled"]:
+        return None
+    return store.label(contact["name"], contact["contact_id"])
 
 
 def _state(view: store.AckView) -> str:

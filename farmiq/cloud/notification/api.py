@@ -262,7 +262,7 @@ class Api(api.Routes):
             _check_path_id(channel_id)
         # Names are resolved outside of a transaction: a slow resolver holds up nobody else.
         if values.secrets is not UNSET and (
-            problem := await private_problem(values.secrets, self.allowed)
+            problem := await private_problem(values.secrets, self.allowed, owner=tenant_id)
         ):
             raise api.invalid(problem)
         async with self.people.caller(*visit, least=ADMIN) as caller:
@@ -406,7 +406,9 @@ class InvalidError(Exception):
         self.problems = problems
 
 
-async def private_problem(secrets: ChannelSecrets, allowed: Allowed) -> tuple[str, str] | None:
+async def private_problem(
+    secrets: ChannelSecrets, allowed: Allowed, *, owner: str
+) -> tuple[str, str] | None:
     """(field, reason) of an address that leads into a private network, as far as is known now.
 
     It is looked at again before each message: a name may lead elsewhere then.
@@ -415,12 +417,12 @@ async def private_problem(secrets: ChannelSecrets, allowed: Allowed) -> tuple[st
         if secrets.url is not None:
             parts = urlsplit(secrets.url)
             host, port = addresses.check(secrets.url), parts.port or 443
-            target = await outgoing.resolve(host, port, allowed=allowed)
+            target = await outgoing.resolve(host, port, allowed=allowed, owner=owner)
             if parts.scheme == "http" and not target.is_inside:
                 return "secrets.url", "has to begin with https://"
         if secrets.smtp_url is not None:
             where = mail.server(secrets.smtp_url)
-            await outgoing.resolve(where.host, where.port, allowed=allowed)
+            await outgoing.resolve(where.host, where.port, allowed=allowed, owner=owner)
     except outgoing.ForbiddenHostError as error:
         return "secrets.url" if secrets.url else "secrets.smtp_url", str(error)
     except (outgoing.NoAnswerError, ValueError):

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -36,6 +37,7 @@ VALUES = frozenset(
     }
 )  # fmt: skip
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_FIELD = re.compile(r"[a-z_]{1,64}")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SIGNING = "whsec_"
 _SIGNING_BYTES = range(24, 65)
@@ -58,11 +60,14 @@ class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     template: dict[str, Any] | None = None
 
 
-class ChannelSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChannelSecrets(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What is never shown again. Addresses are among it: many hold a token.
 
     `smtp_url` is of e-mails, `url` of all that are posted to, `token` of ntfy and Telegram,
-    `signing_key` of webhooks, `headers` of sms and post.
+    `signing_key` of webhooks, `headers` and `fields` of sms and post. `fields` are values of the
+    template that nobody may read, by their names.
     """
 
     smtp_url: _Secret | None = None
@@ -70,6 +75,7 @@ class ChannelSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     token: _Secret | None = None
     signing_key: _Secret | None = None
     headers: Annotated[dict[str, _Header], Meta(max_length=20)] | None = None
+    fields: Annotated[dict[str, _Secret], Meta(max_length=20)] | None = None
 
 
 class Secrets(ChannelSecrets, frozen=True, kw_only=True):
@@ -92,8 +98,8 @@ _FIELDS: dict[str, tuple[str, str]] = {
     "webhook": ("", "url! signing_key!"),
     "ntfy": ("", "url token"),
     "telegram": ("", "url token!"),
-    "sms": ("content_type template!", "url! headers"),
-    "post": ("content_type template!", "url! headers"),
+    "sms": ("content_type template!", "url! headers fields"),
+    "post": ("content_type template!", "url! headers fields"),
     "web_push": ("contact!", "vapid_key"),
 }
 
@@ -101,6 +107,7 @@ _FIELDS: dict[str, tuple[str, str]] = {
 def problems(channel: Channel) -> list[tuple[str, str]]:
     """(field, reason) of everything that is wrong with a channel; no secret is quoted."""
     fields = _FIELDS[channel.kind]
+    own = channel.secrets.fields or {}
     listed = [
         problem
         for where, names, struct in zip(
@@ -111,12 +118,13 @@ def problems(channel: Channel) -> list[tuple[str, str]]:
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
         ("settings.sender", channel.settings.sender, _check_sender),
         ("settings.contact", channel.settings.contact, _check_contact),
-        ("settings.template", channel.settings.template, _check_template),
+        ("settings.template", channel.settings.template, partial(_check_template, own=own)),
         ("secrets.smtp_url", channel.secrets.smtp_url, mail.server),
         ("secrets.url", channel.secrets.url, addresses.check),
         ("secrets.token", channel.secrets.token, _check_token),
         ("secrets.signing_key", channel.secrets.signing_key, signing_key),
         ("secrets.headers", channel.secrets.headers, _check_headers),
+        ("secrets.fields", own, _check_fields),
     )
     for field, value, check in checks:
         if value is not None:
@@ -167,11 +175,17 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise ValueError("has a value with other than printable ASCII characters")
 
 
-def _check_template(template: Mapping[str, Any]) -> None:
+def _check_fields(fields: Mapping[str, str]) -> None:
+    for name in fields:
+        if not _FIELD.fullmatch(name) or name in VALUES:
+            raise ValueError("has a name other than a-z and _, or that of a value that there is")
+
+
+def _check_template(template: Mapping[str, Any], *, own: Mapping[str, str]) -> None:
     if len(json.dumps(template)) > MAX_TEMPLATE:
         raise ValueError(f"is longer than {MAX_TEMPLATE}")
     names = {name for text in _texts(template) for name in _PLACEHOLDER.findall(text)}
-    if unknown := sorted(names - VALUES):
+    if unknown := sorted(names - VALUES - own.keys()):
         raise ValueError(f"{{{unknown[0]}}} is no value; there are {', '.join(sorted(VALUES))}")
 
 
@@ -255,7 +269,7 @@ def request(channel: Channel, values: Mapping[str, Any]) -> Request:
         case _:
             url = secrets.url or ""
             form = channel.settings.content_type == "application/x-www-form-urlencoded"
-    filled = fill(template, values)
+    filled = fill(template, {**values, **(secrets.fields or {})})
     if form:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         fields = {name: value for name, value in filled.items() if value is not None}
@@ -323,7 +337,7 @@ def webhook(channel: Channel, message_id: str, content: bytes, *, timestamp: int
 def redacted(text: str, secrets: Secrets) -> str:
     """The text without any secret of the channel that somebody quoted in it."""
     given = msgspec.structs.asdict(secrets)
-    headers = (given.pop("headers") or {}).values()
-    for secret in sorted(filter(None, (*given.values(), *headers)), key=len, reverse=True):
+    inner = [v for name in ("headers", "fields") for v in (given.pop(name) or {}).values()]
+    for secret in sorted(filter(None, (*given.values(), *inner)), key=len, reverse=True):
         text = text.replace(str(secret), "***")
     return text

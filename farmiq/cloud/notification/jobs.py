@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from farmiq import crash
 from farmiq.cloud.notification import acknowledgement, rules, store, words
 from farmiq.cloud.notification.channels import Channel
 from farmiq.cloud.notification.senders import DeliveryError, Senders
-from farmiq.cloud.notification.store import Claimed
+from farmiq.cloud.notification.store import Claimed, Limits
 from farmiq.plumbing import backoff, db, log
 from farmiq.plumbing.retry import RetryPolicy
 from farmiq.plumbing.sealing import Sealer, SealError
@@ -32,11 +31,15 @@ MAX_STEPS = 100
 CLAIM_S = 60.0
 # How long we wait for messages on their way when we are to stop; ten seconds are given.
 DRAIN_S = 8.0
-# In flight at once: for a channel that works, for one whose last message failed, and for all.
+# In flight at once: for a channel that works, for one whose last message failed, for a company,
+# and for all.
 PER_CHANNEL = 4
 PER_FAILING_CHANNEL = 1
+PER_TENANT = 20
 MAX_IN_FLIGHT = 200
 RETRY = RetryPolicy(base_s=5.0, cap_s=900.0, max_retry_after_s=3600.0)
+# When a step that could not be routed is looked at again.
+ROUTE_AGAIN_S = 60.0
 GIVE_UP_AFTER_S = 24 * 3600.0
 
 ROUTED = prometheus_client.Counter("farmiq_alert_steps_routed_total", "Steps of alerts routed")
@@ -68,11 +71,17 @@ class Routing:
                 try:
                     async with tx.transaction():
                         made += await self._route_one(tx, pending)
-                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                    # The others go on; this one is tried again.
+                except (
+                    ArithmeticError, LookupError, TypeError, ValueError, psycopg.Error,
+                ) as error:  # fmt: skip
+                    # The others go on; this one is tried again. If the database is away, this
+                    # fails too, and nothing was done.
+                    delay_s = EVERY_S if isinstance(error, db.PASSING) else ROUTE_AGAIN_S
+                    await store.put_off_step(tx, pending.facts, delay_s=delay_s)
                     log.get("notification").error(
                         "notification.not_routed", tenant_id=pending.facts.tenant_id,
-                        name=str(pending.facts.episode_id), error=str(error), exc_info=True,
+                        name=str(pending.facts.episode_id), error=db.first_line(error),
+                        exc_info=True,
                     )  # fmt: skip
             crash.here("notification.before_route_commit")
         crash.here("notification.after_route_commit")
@@ -108,12 +117,14 @@ Key = tuple[str, str]
 
 @dataclass
 class Delivery:
-    """Sends what is due: a few of each channel at once, so that none waits for another's."""
+    """Sends what is due: a few of each company and channel, so that none waits for another's."""
 
     pool: db.Pool
     senders: Senders
     sealer: Sealer | None
     public_url: str | None
+    # Mails of a company over the mail server of the platform.
+    mails_per_hour: int
     # Messages on their way, by id.
     sending: dict[UUID, "asyncio.Task[None]"] = field(default_factory=dict)
     in_flight: Counter[Key] = field(default_factory=Counter)
@@ -171,31 +182,24 @@ class Delivery:
             return []
         async with db.transaction(self.pool) as tx:
             BEHIND.set(await store.behind_s(tx))
-            due = await store.due(tx, per_channel=PER_CHANNEL, limit=MAX_IN_FLIGHT)
-            chosen = self._choose(due)[:free]
-            if not chosen:
-                return []
-            claimed = await store.claim(
+            await store.hold_mails(tx, per_hour=self.mails_per_hour)
+            due = await store.due(
                 tx,
-                [item[0] for item in chosen],
-                [item[1] for item in chosen],
-                for_s=CLAIM_S,
+                [
+                    (*key, self.in_flight[key], key in self.failing)
+                    for key in self.failing | self.in_flight.keys()
+                ],
+                # Its claim may have ended while the database was away.
+                sending=list(self.sending),
+                limits=Limits(PER_CHANNEL, PER_FAILING_CHANNEL, PER_TENANT, self.mails_per_hour),
+                limit=free,
             )
+            if not due:
+                return []
+            claimed = await store.claim(tx, due, for_s=CLAIM_S)
+            await store.count_mails(tx, claimed)
         crash.here("notification.after_claim")
         return claimed
-
-    def _choose(self, due: Sequence[store.Due]) -> list[store.Due]:
-        """As many of each channel as it may have in flight."""
-        taken = Counter(self.in_flight)
-        chosen = []
-        for item in due:
-            key = (item[0], item[2])
-            limit = PER_FAILING_CHANNEL if key in self.failing else PER_CHANNEL
-            # Its claim may have ended while the database was away.
-            if taken[key] < limit and item[1] not in self.sending:
-                taken[key] += 1
-                chosen.append(item)
-        return chosen
 
     async def _deliver(self, message: Claimed) -> None:
         """Whatever happens to it, the others go on."""

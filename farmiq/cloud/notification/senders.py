@@ -52,7 +52,7 @@ class Senders:
             if channel.kind == "email":
                 await self._mail(channel, message, link)
             else:
-                await self._post(channel, _request(channel, message, link, now), now)
+                await self._post(channel, message, _request(channel, message, link, now), now)
         except DeliveryError as error:
             raise DeliveryError(
                 channels.redacted(str(error), channel.secrets)[:MAX_ERROR],
@@ -72,7 +72,7 @@ class Senders:
         try:
             # An address that a company gave must not lead into our own network.
             where = mail.server(url)
-            target = await self._resolve(where.host, where.port) if own else None
+            target = await self._resolve(where, message.tenant_id) if own else None
             await mail.send(
                 url,
                 sender=sender,
@@ -89,15 +89,17 @@ class Senders:
         except ValueError as error:
             raise DeliveryError(str(error), permanent=True) from None
 
-    async def _resolve(self, host: str, port: int) -> outgoing.Target:
+    async def _resolve(self, where: mail.Server, owner: str) -> outgoing.Target:
         try:
-            return await outgoing.resolve(host, port, allowed=self.allowed)
+            return await outgoing.resolve(where.host, where.port, allowed=self.allowed, owner=owner)
         except outgoing.ForbiddenHostError as error:
             raise DeliveryError(str(error), permanent=True) from None
         except outgoing.NoAnswerError as error:
             raise DeliveryError(str(error)) from None
 
-    async def _post(self, channel: Channel, request: Request, now: datetime) -> None:
+    async def _post(
+        self, channel: Channel, message: Claimed, request: Request, now: datetime
+    ) -> None:
         try:
             answer = await outgoing.post(
                 request.url,
@@ -106,6 +108,7 @@ class Senders:
                 allowed=self.allowed,
                 context=self.context,
                 deadline_s=DEADLINE_S,
+                owner=message.tenant_id,
             )
         except (outgoing.ForbiddenHostError, ValueError) as error:
             raise DeliveryError(str(error), permanent=True) from None

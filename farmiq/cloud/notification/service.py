@@ -48,6 +48,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             ),
             sealer,
             settings.public_url,
+            settings.alert_mails_per_hour,
         )
         old = Retention(
             "alert_messages", "created_at", settings.alert_messages_days, "t.state <> 'pending'"

@@ -1,5 +1,6 @@
 """Channels, contacts and messages in PostgreSQL: one function for each statement."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
@@ -363,7 +364,8 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
         left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
           and b.barn_id = e.barn_id
         left join alert_rules r on r.tenant_id = e.tenant_id and r.rule_id = e.rule_id
-        where s.routed_at is null and not exists (
+        where s.routed_at is null and (s.route_after is null or s.route_after <= fn_now())
+          and not exists (
           select from alert_steps o where o.tenant_id = s.tenant_id
             and o.episode_id = s.episode_id and o.routed_at is null
             and (o.created_at, array_position(%(order)s::text[], o.step))
@@ -401,6 +403,16 @@ async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str)
         where tenant_id = %s and episode_id = %s and step = %s
         """,
         (tenant_id, episode_id, step),
+    )
+
+
+async def put_off_step(tx: db.Connection, facts: Facts, *, delay_s: float) -> None:
+    await tx.execute(
+        """
+        update alert_steps set route_after = fn_now() + %s * interval '1 second'
+        where tenant_id = %s and episode_id = %s and step = %s
+        """,
+        (delay_s, facts.tenant_id, facts.episode_id, facts.step),
     )
 
 
@@ -532,6 +544,8 @@ class Claimed:
     is_enabled: bool | None
     settings: dict[str, Any] | None
     secrets: bytes | None
+    # Whether it is a channel of mail with a server of its own.
+    has_own_server: bool | None
 
     def channel(self, sealer: Sealer | None) -> Channel | None:
         """The channel with its secrets; None if it was removed. Raises SealError."""
@@ -552,41 +566,146 @@ def opened(sealer: Sealer | None, sealed: bytes, tenant_id: str, channel_id: str
     return msgspec.json.decode(raw, type=Secrets)
 
 
-# Tenant, message, channel.
-Due = tuple[str, UUID, str]
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Messages in flight at once: of a channel, of one that fails, of a company; and its mails."""
+
+    per_channel: int
+    per_failing_channel: int
+    per_tenant: int
+    mails_per_hour: int
 
 
-async def due(tx: db.Connection, *, per_channel: int, limit: int) -> list[Due]:
-    """(tenant, message, channel) of messages to send now, a few of each channel, oldest first.
+# Tenant, channel, how many of its messages are in flight, whether the last one failed.
+Used = tuple[str, str, int, bool]
+# Tenant, message.
+Due = tuple[str, UUID]
+# A mail over the mail server of the platform that was not counted yet (alert_channels is c).
+_COUNTS = """
+  (m.attempts = 0 and c.kind = 'email' and not 'smtp_url' = any(c.secret_names))
+"""
+_HOUR = "date_trunc('hour', fn_now(), 'UTC')"
 
-    A message waits for an earlier one of its episode to the same contact on the same channel.
+
+async def due(
+    tx: db.Connection,
+    used: Sequence[Used],
+    *,
+    sending: list[UUID],
+    limits: Limits,
+    limit: int,
+) -> list[Due]:
+    """(tenant, message) of messages to send now: companies in turn, then their channels.
+
+    What is in flight counts, so who has least comes first. A channel that fails comes after those
+    that work. A message waits for an earlier one of its episode to the same contact on the same
+    channel.
     """
-    rows = await db.fetch_all(
+    rows = await db.fetch_dicts(
         tx,
-        """
-        select tenant_id, message_id, channel_id from (
-          select m.tenant_id, m.message_id, m.channel_id, m.next_attempt_at,
-            row_number() over (partition by m.tenant_id, m.channel_id
-              order by m.next_attempt_at, m.message_id) as place
+        f"""
+        with used as (
+          select * from unnest(%(tenants)s::text[], %(channels)s::text[], %(in_flight)s::int[],
+            %(failing)s::bool[]) as u(tenant_id, channel_id, in_flight, is_failing)
+        ), waiting as (
+          select m.tenant_id, m.message_id, m.next_attempt_at,
+            coalesce(u.is_failing, false) as is_failing,
+            coalesce(u.in_flight, 0) + row_number() over (
+              partition by m.tenant_id, m.channel_id
+              order by m.next_attempt_at, m.message_id) as place,
+            coalesce({_COUNTS}, false) as counts,
+            coalesce(n.used, 0) + row_number() over (
+              partition by m.tenant_id, coalesce({_COUNTS}, false)
+              order by m.next_attempt_at, m.message_id) as mails
           from alert_messages m
+          left join alert_channels c using (tenant_id, channel_id)
+          left join used u using (tenant_id, channel_id)
+          left join alert_mail_counts n on n.tenant_id = m.tenant_id and n.hour = {_HOUR}
           where m.state = 'pending' and m.next_attempt_at <= fn_now()
             and (m.claimed_until is null or m.claimed_until <= fn_now())
+            and m.message_id <> all(%(sending)s::uuid[])
+            and coalesce(u.in_flight, 0) < case when u.is_failing
+              then %(per_failing_channel)s else %(per_channel)s end
             and not exists (
               select from alert_messages o where o.tenant_id = m.tenant_id
                 and o.episode_id = m.episode_id and o.contact_id = m.contact_id
                 and o.channel_id = m.channel_id and o.state = 'pending'
                 and o.message_id < m.message_id)
-        ) due where place <= %s order by next_attempt_at limit %s
-        """,
-        per_channel,
-        limit,
+        ), ranked as (
+          select w.tenant_id, w.message_id, w.next_attempt_at,
+            coalesce(t.in_flight, 0) + row_number() over (
+              partition by w.tenant_id
+              order by w.place, w.is_failing, w.next_attempt_at, w.message_id) as turn
+          from waiting w
+          left join (select tenant_id, sum(in_flight) as in_flight from used group by tenant_id) t
+            using (tenant_id)
+          where w.place <= case when w.is_failing
+              then %(per_failing_channel)s else %(per_channel)s end
+            and (not w.counts or w.mails <= %(mails_per_hour)s)
+        )
+        select tenant_id, message_id from ranked where turn <= %(per_tenant)s
+        order by turn, next_attempt_at, message_id limit %(limit)s
+        """,  # noqa: S608 - our own words
+        {
+            "tenants": [item[0] for item in used],
+            "channels": [item[1] for item in used],
+            "in_flight": [item[2] for item in used],
+            "failing": [item[3] for item in used],
+            "sending": sending,
+            "per_channel": limits.per_channel,
+            "per_failing_channel": limits.per_failing_channel,
+            "per_tenant": limits.per_tenant,
+            "mails_per_hour": limits.mails_per_hour,
+            "limit": limit,
+        },
     )
-    return [(row[0], row[1], row[2]) for row in rows]
+    return [(row["tenant_id"], row["message_id"]) for row in rows]
 
 
-async def claim(
-    tx: db.Connection, tenant_ids: list[str], message_ids: list[UUID], *, for_s: float
-) -> list[Claimed]:
+async def hold_mails(tx: db.Connection, *, per_hour: int) -> None:
+    """Put off the mails of companies that have had theirs of this hour from the platform."""
+    await tx.execute(
+        f"""
+        update alert_messages h set next_attempt_at = late.ends_at, error =
+          'it waits: the company has had its ' || %(per_hour)s::int
+            || ' mails of this hour over the mail server of the platform'
+        from (
+          select m.tenant_id, m.message_id, n.hour + interval '1 hour' as ends_at
+          from alert_mail_counts n
+          join alert_channels c using (tenant_id)
+          join alert_messages m using (tenant_id, channel_id)
+          where n.hour = {_HOUR} and n.used >= %(per_hour)s and m.state = 'pending'
+            and m.next_attempt_at <= fn_now() and {_COUNTS}
+          for update of m skip locked
+        ) late where h.tenant_id = late.tenant_id and h.message_id = late.message_id
+        """,  # noqa: S608 - our own words
+        {"per_hour": per_hour},
+    )
+
+
+async def count_mails(tx: db.Connection, claimed: Sequence[Claimed]) -> None:
+    """Count the mails over the mail server of the platform; one that is repeated counts once."""
+    mails = Counter(
+        message.tenant_id
+        for message in claimed
+        if message.kind == "email" and message.attempts == 1 and not message.has_own_server
+    )
+    if not mails:
+        return
+    # In the order of their ids: two instances that count at once wait for each other.
+    tenants = sorted(mails)
+    await tx.execute(
+        f"""
+        insert into alert_mail_counts as n (tenant_id, hour, used)
+        select tenant_id, {_HOUR}, used from unnest(%s::text[], %s::int[]) as u(tenant_id, used)
+        on conflict on constraint alert_mail_counts_pkey do update set hour = excluded.hour,
+          used = excluded.used + case when n.hour = excluded.hour then n.used else 0 end
+        """,  # noqa: S608 - our own words
+        (tenants, [mails[tenant_id] for tenant_id in tenants]),
+    )
+
+
+async def claim(tx: db.Connection, due: Sequence[Due], *, for_s: float) -> list[Claimed]:
     """Those of these messages that nobody else has claimed meanwhile."""
     return await db.fetch_as(
         tx,
@@ -603,10 +722,10 @@ async def claim(
         select m.tenant_id, m.message_id, m.episode_id, m.step, m.contact_id, m.channel_id,
           m.address, m.severity, m.subject, m.body, m.content, m.created_at, m.attempts,
           extract(epoch from fn_now() - m.send_after)::float8 as age_s, c.kind, c.is_enabled,
-          c.settings, c.secrets
+          c.settings, c.secrets, 'smtp_url' = any(c.secret_names) as has_own_server
         from mine m left join alert_channels c using (tenant_id, channel_id)
         """,
-        (for_s, tenant_ids, message_ids),
+        (for_s, [item[0] for item in due], [item[1] for item in due]),
     )
 
 

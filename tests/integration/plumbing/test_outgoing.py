@@ -2,12 +2,14 @@
 
 import asyncio
 import ssl
+import threading
+from ipaddress import ip_address
 
 import pytest
 import trustme
 
 from farmiq.plumbing import outgoing
-from farmiq.plumbing.addresses import Allowed
+from farmiq.plumbing.addresses import Address, Allowed
 from farmiq.plumbing.outgoing import ForbiddenHostError, NoAnswerError
 from tests.support.http_receiver import HttpReceiver, http_receiver
 from tests.support.ports import free_port
@@ -89,6 +91,38 @@ async def test_server_that_never_answers_ends_at_the_deadline() -> None:
         receiver.answering.clear()
         with pytest.raises(NoAnswerError, match="took too long"):
             await post(receiver.url + "/s3cret", deadline_s=0.2)
+
+
+async def test_names_of_one_owner_that_hang_do_not_hold_back_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    goes_on = threading.Event()
+
+    def hang(host: str, port: int) -> list[Address]:
+        del port
+        if host == "good.example.com":
+            return [ip_address("1.1.1.1")]
+        asked.append(host)
+        goes_on.wait()
+        return []
+
+    # No name server that hangs can be had on loopback without changing the machine's own.
+    monkeypatch.setattr(outgoing, "_addresses", hang)
+    monkeypatch.setattr(outgoing, "RESOLVE_S", 0.2)
+    try:
+        hanging = [
+            outgoing.resolve(f"{number}.example.com", 443, allowed=Allowed(), owner="hill")
+            for number in range(40)
+        ]
+        ended = await asyncio.gather(*hanging, return_exceptions=True)
+        assert all(isinstance(error, NoAnswerError) for error in ended)
+        assert len(asked) == outgoing.PER_OWNER
+        monkeypatch.setattr(outgoing, "RESOLVE_S", 5.0)
+        target = await outgoing.resolve("good.example.com", 443, allowed=Allowed(), owner="dale")
+        assert str(target.address) == "1.1.1.1"
+    finally:
+        goes_on.set()
 
 
 async def test_no_server_is_unreachable_and_its_address_is_not_quoted() -> None:

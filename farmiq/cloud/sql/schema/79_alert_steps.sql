@@ -1,5 +1,6 @@
 -- What people are to be told of an episode, once per step; written with the change that it tells of.
--- routed_at: cloud-notification-service has made the messages of it.
+-- routed_at: cloud-notification-service has made the messages of it. route_after: it could not,
+-- and tries again then.
 create table alert_steps (
   tenant_id text not null,
   episode_id uuid not null,
@@ -7,6 +8,7 @@ create table alert_steps (
     check (step in ('opened', 'worsened', 'escalated', 'acknowledged', 'resolved')),
   created_at timestamptz not null default now(),
   routed_at timestamptz,
+  route_after timestamptz,
   constraint alert_steps_pkey primary key (tenant_id, episode_id, step),
   constraint alert_steps_episode_fkey foreign key (tenant_id, episode_id)
     references alert_episodes (tenant_id, episode_id) on delete cascade

@@ -10,10 +10,12 @@ from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
 
+import psycopg
 import structlog
 from pydantic import SecretStr
 
-from tests.integration.cloud.notification.conftest import Running, Site, started
+from farmiq.cloud.notification import jobs
+from tests.integration.cloud.notification.conftest import SIGNING_KEY, Running, Site, started
 from tests.support.http_receiver import HttpReceiver, http_receiver
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.ports import free_port
@@ -184,6 +186,78 @@ async def test_receiver_that_hangs_does_not_hold_back_others(
         assert slow.connections <= 4
         states = site.owner("select distinct state from alert_messages where channel_id = 'slow'")
         assert states == [("pending",)]
+
+
+async def test_company_whose_channels_all_hang_does_not_hold_back_another(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    async with http_receiver() as slow:
+        slow.answering.clear()
+        for number in range(50):
+            await running.hook(slow, f"slow-{number}")
+        for _ in range(5):
+            site.open()
+        await until(lambda: len(site.messages()) == 250)
+        await until(lambda: slow.connections >= jobs.PER_TENANT)
+        secrets = {"url": receiver.url, "signing_key": SIGNING_KEY}
+        body = {"kind": "webhook", "secrets": secrets}
+        await running.put("alert-channels/good", body, who="other")
+        await running.put(
+            "alert-contacts/ann", {"name": "Ann", "addresses": {"good": ""}}, who="other"
+        )
+        site.open("dale", farm_id=None, barn_id=None)
+        await until(lambda: len(receiver.posted) == 1, within_s=15)
+        claims = "select count(*) from alert_messages where claimed_until > fn_now()"
+        assert site.owner(f"{claims} and tenant_id = 'hill'") == [(jobs.PER_TENANT,)]
+
+
+async def test_mails_of_the_platform_over_the_limit_of_an_hour_wait_for_the_next(
+    site: Site, mailbox: MailServer
+) -> None:
+    # In the middle of an hour, whenever the test runs.
+    ((minute,),) = site.owner("select extract(minute from fn_now())::int")
+    site.ahead(f"{90 - minute} minutes")
+    platform = {
+        "alert_smtp_url": SecretStr(mailbox.url), "alert_mail_from": "FarmIQ <a@example.com>",
+        "alert_mails_per_hour": 2,
+    }  # fmt: skip
+    async with mail_server() as own, started(site, **platform) as running:
+        await running.mail(own)
+        await running.put("alert-channels/platform", {"kind": "email"})
+        addresses = {"mail": "ann@example.com", "platform": "ann@example.com"}
+        await running.put("alert-contacts/ann", {"name": "Ann", "addresses": addresses}, status=200)
+        for _ in range(4):
+            site.open()
+        # A server of one's own is not counted.
+        await until(lambda: len(own.received) == 4)
+        waiting = "select attempts from alert_messages where error like 'it waits: % 2 mails%'"
+        await until(lambda: site.owner(waiting) == [(0,), (0,)])
+        assert len(mailbox.received) == 2
+        site.ahead(f"{150 - minute} minutes")
+        await site.until_ended(8)
+        assert len(mailbox.received) == 4
+    assert set(site.messages("state", "error")) == {("sent", None)}
+
+
+async def test_step_that_the_database_refuses_is_put_off_and_others_go_on(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await running.hook(receiver)
+    with psycopg.connect(site.database.admin_url, autocommit=True) as owner:
+        owner.execute("alter table alert_messages add constraint refused check (subject !~ 'odd')")
+        try:
+            with structlog.testing.capture_logs() as lines:
+                odd, good = site.open(message="odd"), site.open()
+                await until(lambda: len(receiver.posted) == 1)
+                await until(lambda: any(x["event"] == "notification.not_routed" for x in lines))
+            assert receiver.posted[0].json()["episode_id"] == str(good)
+            put_off = "select episode_id from alert_steps where route_after > fn_now()"
+            assert site.owner(put_off) == [(odd,)]
+        finally:
+            owner.execute("alter table alert_messages drop constraint refused")
+    site.ahead("2 minutes")
+    await until(lambda: len(receiver.posted) == 2)
+    assert receiver.posted[1].json()["episode_id"] == str(odd)
 
 
 async def test_resolved_waits_for_the_opened_message_of_the_same_channel(
@@ -383,3 +457,26 @@ async def test_secrets_are_in_no_answer_no_log_and_not_readable_at_rest(
     ((sealed,),) = site.owner("select secrets from alert_channels")
     assert secret.encode() not in sealed
     assert secret not in str(site.owner("select a::text from alert_actions a"))
+
+
+async def test_secret_field_of_a_template_is_sent_and_nowhere_else_readable(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    secret = "s3cret_of_the_provider"
+    receiver.status, receiver.body = 400, f"wrong key {secret}".encode()
+    template = {"to": "{address}", "text": "{short}", "api_secret": "{api_secret}"}
+    body = {
+        "kind": "sms",
+        "settings": {"template": template},
+        "secrets": {"url": f"{receiver.url}/sms", "fields": {"api_secret": secret}},
+    }
+    shown = await running.put("alert-channels/sms", body)
+    assert shown["secrets"] == ["fields", "url"]
+    ann = {"name": "Ann", "addresses": {"sms": "+66812345678"}}
+    await running.put("alert-contacts/ann", ann)
+    site.open()
+    await site.until_ended(1)
+    assert receiver.posted[0].json()["api_secret"] == secret
+    assert site.messages("error") == [("400 wrong key ***",)]
+    stored = "select c::text from alert_channels c union all select m::text from alert_messages m"
+    assert secret not in str([shown, site.owner(stored)])

@@ -33,6 +33,12 @@ GOOD = [
         url="https://sms.example.com",
         headers={"X-Key": "k"},
     ),
+    channel(
+        "post",
+        settings={"template": {"key": "{api_secret}"}},
+        url="https://post.example.com",
+        fields={"api_secret": "k"},
+    ),
     channel("web_push", settings={"contact": "mailto:a@example.com"}, vapid_key="x"),
 ]
 
@@ -63,6 +69,11 @@ def test_channel_with_all_that_its_kind_needs_is_good(good: Channel) -> None:
          "secrets.headers"),
         (channel("sms", settings={"template": {}}, url="https://h", headers={"A": "x\r\nB: y"}),
          "secrets.headers"),
+        (channel("sms", settings={"template": {}}, url="https://h", fields={"text": "x"}),
+         "secrets.fields"),
+        (channel("sms", settings={"template": {}}, url="https://h", fields={"A b": "x"}),
+         "secrets.fields"),
+        (channel("ntfy", fields={"a": "x"}), "secrets.fields"),
         (channel("web_push", settings={"contact": "a@example.com"}), "settings.contact"),
     ],
 )  # fmt: skip
@@ -158,5 +169,5 @@ def test_address_has_to_fit_its_channel(kind: str, good: str | None, bad: str) -
 
 
 def test_secrets_that_a_receiver_quotes_are_redacted() -> None:
-    secrets = Secrets(token="tk_1", headers={"X-Key": "k3y"})
-    assert channels.redacted("bad tk_1 and k3y", secrets) == "bad *** and ***"
+    secrets = Secrets(token="tk_1", headers={"X-Key": "k3y"}, fields={"api_secret": "f13ld"})
+    assert channels.redacted("bad tk_1, k3y and f13ld", secrets) == "bad ***, *** and ***"
