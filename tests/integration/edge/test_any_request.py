@@ -161,6 +161,7 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
+        "POST /api/v1/feed/intakes": Known(bodies=({**place, "quantity_kg": 12.5},)),
         "POST /api/v1/barn/records": Known(
             bodies=({**place, "record_type": "mortality", "value": 3},)
         ),
