@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -123,7 +124,8 @@ async def test_farm_that_another_edge_reports_on_is_not_held(alerts: Alerts) -> 
 
 async def test_edges_are_not_silent_right_after_the_cloud_was_away(alerts: Alerts) -> None:
     alerts.beat(ago=HOUR)
-    alerts.looks.watch = None
+    nothing_seen: Any = None
+    alerts.looks.watch = nothing_seen
     for _ in range(2):
         await alerts.looks.look_at_edges()
     assert alerts.episodes() == []

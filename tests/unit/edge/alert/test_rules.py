@@ -107,7 +107,7 @@ def test_absence_that_began_before_the_start_opens_when_devices_had_time_to_spea
 def test_absence_of_a_device_that_sends_what_it_stored_opens_nothing() -> None:
     """72 hours of readings arrive one after the other: the device is anything but silent."""
     by = tenant(SILENT)
-    state, opened = series(), []
+    state, opened = series(), list[Any]()
     for hours_ago in range(72, 0, -1):
         late = Reading("f-1", "b-1", NOW - timedelta(hours=hours_ago), NOW, 20, "C")
         outcome = look(state, late, by=by)
