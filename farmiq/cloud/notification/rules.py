@@ -172,13 +172,15 @@ def _notified(
     known = {item.contact_id for item in earlier if _reached(item)}
     if step.step == "worsened":
         again = [contact for contact in second if contact.contact_id in known] if first else second
-        told = {
+        notified = {
             (item.contact_id, item.channel_id)
             for item in earlier
             if _reached(item) and item.step in NOTIFYING and item.severity == step.severity
         }
         messages = _to([*first, *again], step, channels=channels, now=now)
-        return tuple(item for item in messages if (item.contact_id, item.channel_id) not in told)
+        return tuple(
+            item for item in messages if (item.contact_id, item.channel_id) not in notified
+        )
     others = [contact for contact in second if contact.contact_id not in known]
     return _to(others, step, channels=channels, now=now)
 

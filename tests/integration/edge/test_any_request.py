@@ -161,9 +161,14 @@ def known(database: Database) -> dict[str, Known]:
         ),
         "GET /api/v1/telemetry/range": Known(query=span),
         "POST /api/v1/feed/lots": Known(bodies=(lot,)),
-        "POST /api/v1/feed/intakes": Known(bodies=({**place, "quantity_kg": 12.5},)),
+        # A drawn Idempotency-Key may have been used for something else: none is known before.
+        "POST /api/v1/feed/intakes": Known(
+            bodies=({**place, "quantity_kg": 12.5},),
+            prepare=partial(do, "delete from posted_events"),
+        ),
         "POST /api/v1/barn/records": Known(
-            bodies=({**place, "record_type": "mortality", "value": 3},)
+            bodies=({**place, "record_type": "mortality", "value": 3},),
+            prepare=partial(do, "delete from posted_events"),
         ),
         "GET /api/v1/weighvision/sessions": Known(
             query={"tenant": "t-1", "day": "2026-05-31", "cursor": ""}
