@@ -262,7 +262,8 @@ def alerts(owner: Owner) -> dict[str, Known]:
         "PUT alert-rules/{rule_id}": rule,
         "POST alert-rules/try": {"rule": rule, "days": 1},
         "POST alert-windows": {
-            "begin_at": "2026-05-01T00:00:00Z", "end_at": "2099-05-02T00:00:00Z", "reason": "work",
+            "begin_at": datetime.now(UTC).isoformat(), "reason": "work",
+            "end_at": (datetime.now(UTC) + DAY).isoformat(),
         },
         "PUT alert-channels/{channel_id}": {"kind": "email"},
         "POST alert-channels/{channel_id}/test": {"address": "ann@example.com"},
