@@ -8,7 +8,7 @@ import prometheus_client
 
 from farmiq import crash
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import handlers, rules, store
+from farmiq.cloud.alerts import handlers, looks, rules, store
 from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value, Watch
 from farmiq.plumbing import db
@@ -70,7 +70,7 @@ class Looks:
             return {}
         async with db.transaction(self.pool) as tx:
             now = await store.now(tx)
-            silent = await store.silent_series(tx, shortest, days=store.MAX_SILENT_DAYS)
+            silent = await looks.silent_series(tx, shortest, days=looks.MAX_SILENT_DAYS)
         values: list[Value] = []
         for series, at, value in silent:
             farm_id, barn_id, device_id = series.place
@@ -96,7 +96,7 @@ class Looks:
     async def look_at_edges(self) -> dict[str, object]:
         """Take what heartbeats said, and whether there was one."""
         async with db.transaction(self.pool) as tx:
-            beats = await store.heartbeats(tx)
+            beats = await looks.heartbeats(tx)
             now = await store.now(tx)
         newest_at = max((beat["received_at"] for beat in beats), default=None)
         self.watch = rules.watched(self.watch, newest_at, now)
@@ -113,7 +113,7 @@ class Looks:
             if "edge.heard" in signals:
                 heard = _of_edge(tenant_id, edge_id, "heard", beat["received_at"], 1.0)
                 values.append(heard)
-                if self.watch.tells_silence:
+                if self.watch.is_long_enough:
                     values.append(rules.tick(heard, now))
         await self._evaluate(values, now)
         return {}
@@ -121,15 +121,15 @@ class Looks:
     async def refresh_edge_alerts(self) -> dict[str, object]:
         """What an edge that has sent everything still has open is true now."""
         async with db.transaction(self.pool) as tx:
-            await store.refresh_edge_alerts(tx)
+            await looks.refresh_edge_alerts(tx)
         return {}
 
     async def take_camera_alerts(self) -> dict[str, object]:
         """Open and resolve episodes as the alerts of cameras (004) are."""
         async with db.transaction(self.pool) as tx:
-            if not await store.lock_job(tx, "alerts.camera_alerts"):
+            if not await looks.lock_job(tx, "alerts.camera_alerts"):
                 return {}
-            opened, ended = await store.camera_alerts(tx)
+            opened, ended = await looks.camera_alerts(tx)
             await episodes.raise_episodes(tx, opened)
             await episodes.resolve_all(tx, ended)
         return {"opened": len(opened), "resolved": len(ended)}
@@ -137,7 +137,7 @@ class Looks:
     async def look_at_cameras(self) -> dict[str, object]:
         """Take the completeness of sites' last whole days and the cameras' batteries."""
         async with db.transaction(self.pool) as tx:
-            rows = await store.camera_values(tx)
+            rows = await looks.camera_values(tx)
             now = await store.now(tx)
         await self.book.load({row[0] for row in rows})
         await self._evaluate(
@@ -156,13 +156,13 @@ class Looks:
     async def look_at_feed(self) -> dict[str, object]:
         """Take for how many days the feed of each barn lasts."""
         async with db.transaction(self.pool) as tx:
-            tenants = await store.tenants_with_feed(tx)
+            tenants = await looks.tenants_with_feed(tx)
         await self.book.load(tenants)
         for tenant_id in tenants:
             if "feed.days_left" not in self.book[tenant_id].signals:
                 continue
             async with db.transaction(self.pool) as tx:
-                rows = await store.feed_days_left(tx, tenant_id)
+                rows = await looks.feed_days_left(tx, tenant_id)
                 now = await store.now(tx)
             await self._evaluate(
                 [
@@ -180,7 +180,7 @@ class Looks:
         """End what rules have open that changed, no longer apply, or whose edge is gone."""
         async with db.transaction(self.pool) as tx:
             busy = await store.busy_series(tx)
-            edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await store.live_edges(tx)}
+            edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
         await self.book.load({series.tenant_id for series in busy})
         ended = 0
         for chunk in _chunks(busy):
@@ -200,7 +200,7 @@ class Looks:
                 await store.save_states(tx, changed)
                 ended += await episodes.resolve_all(tx, endings)
         async with db.transaction(self.pool) as tx:
-            ended += await episodes.resolve_all(tx, await store.ownerless(tx))
+            ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
         return {"ended": ended}
 
     async def _evaluate(self, values: list[Value], now: datetime) -> None:

@@ -304,7 +304,7 @@ class Watch:
     newest_at: datetime | None
 
     @property
-    def tells_silence(self) -> bool:
+    def is_long_enough(self) -> bool:
         """Whether every edge has had the time for a heartbeat since."""
         return self.at - self.since >= MAX_QUIET
 

@@ -4,13 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from statistics import fmean
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from farmiq.cloud.alerts.rules import (
-    TELEMETRY,
     Batch,
     Entry,
     Farm,
@@ -20,19 +18,15 @@ from farmiq.cloud.alerts.rules import (
     Span,
     Value,
 )
-from farmiq.cloud.episodes import Ending, NewEpisode
+from farmiq.cloud.episodes import NewEpisode
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.rules import in_rule_unit
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db
 
 CHANGED = "alert_rules_changed"
-# An absence is looked for among series that were heard within so long: others were taken away.
-MAX_SILENT_DAYS = 7
 # Batches that closed longer ago are of no value that is still evaluated.
 CLOSED_DAYS = 30
-# Alerts of cameras that somebody should know of, but not now.
-MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
 _entries_decoder = msgspec.json.Decoder(dict[str, Entry])
 
@@ -741,215 +735,3 @@ async def page(tx: db.Connection, *, limit: int) -> int:
         limit,
     )
     return count
-
-
-# --- looks of the clock
-
-
-async def lock_job(tx: db.Connection, name: str) -> bool:
-    """Be the only one that does a job until the commit; False if another one does."""
-    return bool(
-        await db.fetch_value(
-            tx, "select pg_try_advisory_xact_lock(hashtextextended(%s, 7502))", name
-        )
-    )
-
-
-async def silent_series(
-    tx: db.Connection, shortest: Mapping[tuple[str, str], int], *, days: int
-) -> list[tuple[Series, datetime, float]]:
-    """Series of telemetry with their newest value, of which nothing came for so many seconds.
-
-    `shortest` is by tenant and metric. Nothing came at all, not even from before: what an edge
-    still sends is no silence.
-    """
-    rows = await db.fetch_all(
-        tx,
-        """
-        with clock as materialized (select fn_now() as now)
-        select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
-          l.metric_value, l.unit
-        from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
-          cross join clock
-          join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
-            and l.occurred_at < clock.now - m.seconds * interval '1 second'
-            and l.stored_at < clock.now - m.seconds * interval '1 second'
-            and l.occurred_at > clock.now - make_interval(days => %s)
-        where not l.clock_suspect
-        """,
-        [tenant_id for tenant_id, _ in shortest],
-        [metric for _, metric in shortest],
-        [*shortest.values()],
-        days,
-    )
-    return [
-        (
-            Series(row[0], TELEMETRY + row[1], f"{row[2]}/{row[3]}/{row[4]}"),
-            row[5],
-            in_rule_unit(row[1], row[6], row[7]),
-        )
-        for row in rows
-    ]
-
-
-async def heartbeats(tx: db.Connection) -> list[dict[str, Any]]:
-    """What each edge last said of itself, for each tenant."""
-    return await db.fetch_dicts(
-        tx,
-        """
-        select h.tenant_id, h.edge_cluster_id, h.received_at, h.open_alerts, h.quarantine,
-          coalesce(h.dead_letters, h.dlq) as dead_letters, h.losses, h.waiting, h.oldest_s,
-          h.disk_percent, h.clock_offset_s,
-          fn_edge_alerts_missing(h.tenant_id, h.edge_cluster_id) as alerts_missing
-        from edge_heartbeats h
-        where exists (select from edge_keys k where k.tenant_id = h.tenant_id
-          and k.edge_cluster_id = h.edge_cluster_id and k.revoked_at is null)
-        """,
-    )
-
-
-async def live_edges(tx: db.Connection) -> set[tuple[str, str]]:
-    """(tenant, edge) of edges that have a key that was not revoked."""
-    rows = await db.fetch_all(
-        tx, "select distinct tenant_id, edge_cluster_id from edge_keys where revoked_at is null"
-    )
-    return {(row[0], row[1]) for row in rows}
-
-
-async def refresh_edge_alerts(tx: db.Connection) -> None:
-    """Alerts that nobody was told of, of edges that sent all they had, are true now."""
-    await tx.execute(
-        """
-        update alert_episodes e set last_at = h.received_at
-        from edge_heartbeats h
-        where e.source = 'edge' and e.state = 'active' and e.paged_at is null
-          and h.tenant_id = e.tenant_id and h.edge_cluster_id = e.edge_cluster_id
-          and h.received_at > e.raised_at and h.received_at > e.last_at and h.oldest_s < 60
-        """
-    )
-
-
-async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Ending]]:
-    """Alerts of cameras (004) that have no episode or were raised again, and episodes without one.
-
-    A camera or site has one alert of a type for each day; together they are one episode.
-    """
-    raised = await db.fetch_all(
-        tx,
-        """
-        select c.tenant_id, a.alert_type, a.device_id, a.site_id, a.opened_at, a.last_at, a.message
-        from (
-          select company_id, alert_type, device_id,
-            case when device_id is null then site_id end as site_id, min(created_at) as opened_at,
-            max(created_at) as last_at,
-            (array_agg(message order by created_at desc))[1] as message
-          from device_alerts where resolved_at is null group by 1, 2, 3, 4) a
-          join companies c on c.company_id = a.company_id
-          left join alert_episodes e on e.tenant_id = c.tenant_id
-            and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
-            and e.state in ('active', 'acknowledged')
-        where e.last_at is null or e.last_at < a.last_at
-        """,
-    )
-    ended = await db.fetch_all(
-        tx,
-        """
-        select e.tenant_id, e.cause, coalesce(max(a.resolved_at), fn_now())
-        from alert_episodes e
-          join companies c on c.tenant_id = e.tenant_id
-          left join device_alerts a on a.company_id = c.company_id
-            and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
-        where e.source = 'camera' and e.state in ('active', 'acknowledged')
-        group by e.tenant_id, e.cause
-        having not coalesce(bool_or(a.alert_id is not null and a.resolved_at is null), false)
-        """,
-    )
-    return (
-        [_camera_episode(*row) for row in raised],
-        [Ending(row[0], row[1], row[2]) for row in ended],
-    )
-
-
-def _camera_episode(  # noqa: PLR0917 - the columns, in their order
-    tenant_id: str,
-    alert_type: str,
-    device_id: UUID | None,
-    site_id: UUID | None,
-    opened_at: datetime,
-    last_at: datetime,
-    message: str,
-) -> NewEpisode:
-    about = device_id or site_id
-    return NewEpisode(
-        tenant_id=tenant_id,
-        cause=f"camera:{alert_type}|{about}",
-        source="camera",
-        severity="info" if alert_type in MINOR_CAMERA_ALERTS else "warning",
-        subject=f"camera:{device_id}" if device_id else f"site:{site_id}",
-        message=message,
-        opened_at=opened_at,
-        last_at=last_at,
-        device_id=str(device_id) if device_id else None,
-    )
-
-
-async def camera_values(tx: db.Connection) -> list[tuple[str, str, str, datetime, float]]:
-    """(tenant, signal, subject, at, value): days that are whole, and batteries."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select c.tenant_id, 'camera.completeness', 'site:' || s.site_id, s.locked_at,
-          s.completed_wake_count * 100.0::float8 / s.expected_wake_count
-        from site_device_sessions s join companies c on c.company_id = s.company_id
-        where s.status = 'locked' and s.expected_wake_count > 0
-          and s.session_date > fn_now()::date - 3
-          and s.session_date = (select max(l.session_date) from site_device_sessions l
-            where l.site_id = s.site_id and l.status = 'locked')
-        union all
-        select c.tenant_id, 'camera.battery_v', 'camera:' || d.device_id, d.last_seen_at,
-          d.battery_voltage
-        from devices d join companies c on c.company_id = d.company_id
-        where d.is_active and d.battery_voltage is not null
-          and d.last_seen_at > fn_now() - interval '7 days'
-        """,
-    )
-    return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
-
-
-async def tenants_with_feed(tx: db.Connection) -> list[str]:
-    rows = await db.fetch_all(
-        tx,
-        """
-        select c.tenant_id from companies c
-        where exists (select from feed_events f where f.tenant_id = c.tenant_id)
-        """,
-    )
-    return [row[0] for row in rows]
-
-
-async def feed_days_left(tx: db.Connection, tenant_id: str) -> list[tuple[str, str, float]]:
-    """(farm, barn, days) where that is known."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select farm_id, barn_id, days_left from fn_feed_stock(%s, 'barn')
-        where days_left is not null
-        """,
-        tenant_id,
-    )
-    return [(row[0], row[1], row[2]) for row in rows]
-
-
-async def ownerless(tx: db.Connection) -> list[Ending]:
-    """Episodes of rules that no state has open: the rule was removed while one was opened."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select e.tenant_id, e.cause, e.last_at from alert_episodes e
-        where e.source = 'rule' and e.signal is not null and e.state in ('active', 'acknowledged')
-          and not exists (select from alert_states s where s.tenant_id = e.tenant_id
-            and s.signal = e.signal and s.subject = e.subject
-            and s.states -> e.rule_id -> 'state' ->> 'opened_at' is not null)
-        """,
-    )
-    return [Ending(row[0], row[1], row[2]) for row in rows]

@@ -76,13 +76,13 @@ def test_figure_of_the_day_ends_at_the_farms_midnight() -> None:
 
 def test_watch_begins_anew_with_the_start_and_after_a_break() -> None:
     watch = rules.watched(None, AT - 60 * MINUTE, AT)
-    assert not watch.tells_silence
+    assert not watch.is_long_enough
     for minute in range(1, 4):
         watch = rules.watched(watch, AT - 60 * MINUTE, AT + minute * MINUTE)
-    assert watch.tells_silence
+    assert watch.is_long_enough
     # Looks that did not happen, and heartbeats that come again after all were missing.
-    assert not rules.watched(watch, AT - 60 * MINUTE, AT + 10 * MINUTE).tells_silence
-    assert not rules.watched(watch, AT + 4 * MINUTE, AT + 4 * MINUTE).tells_silence
+    assert not rules.watched(watch, AT - 60 * MINUTE, AT + 10 * MINUTE).is_long_enough
+    assert not rules.watched(watch, AT + 4 * MINUTE, AT + 4 * MINUTE).is_long_enough
 
 
 def past(opened: int, resolved: int | None, *, is_paged: bool = False, raised: int = 0) -> Past:
