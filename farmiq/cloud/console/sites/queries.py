@@ -119,6 +119,16 @@ async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]
     )
 
 
+async def sites_of(connection: db.Connection, session_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The site of each of these days."""
+    rows = await db.fetch_all(
+        connection,
+        "select session_id, site_id from site_device_sessions where session_id = any(%s)",
+        list(session_ids),
+    )
+    return {session_id: site_id for session_id, site_id in rows}
+
+
 async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:
     """By their ids and not in a join: so the policy is evaluated once for all of them."""
     async with connection.cursor(row_factory=class_row(WakeImage), binary=True) as cursor:
