@@ -1,7 +1,8 @@
 """The SQL of figures at six levels: cells of wakes, summed by what a level is made of (DB2-16).
 
-The API of cameras and the console's programs use it, with the rights of the person. A cell is a day's share of one site, of one camera, or of one wake. Counts of a day are the
-session's own, which equal a recount of its wakes; so levels agree with each other and with them.
+The API of cameras and the console's programs use it, with the rights of the person. A cell is a
+day's share of one site, of one camera, or of one wake. Counts of a day are the session's own, which
+equal a recount of its wakes; so levels agree with each other and with them.
 """
 
 from dataclasses import asdict, dataclass
@@ -191,9 +192,7 @@ async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
       select c.device_id, t.device_name, {_FIGURES}
       from cells c join devices t on t.device_id = c.device_id
       group by c.device_id, t.device_name order by t.device_name"""  # noqa: S608 - our own words
-    return await db.fetch_dicts(
-        connection, query, FiguresQuery(session=session_id).parameters
-    )
+    return await db.fetch_dicts(connection, query, FiguresQuery(session=session_id).parameters)
 
 
 async def overage(connection: db.Connection, query: FiguresQuery) -> list[Row]:

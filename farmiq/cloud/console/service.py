@@ -13,6 +13,9 @@ from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.design.routes import DesignPages
+from farmiq.cloud.console.devices.routes import DevicePages
+from farmiq.cloud.console.programs.routes import ProgramPages
+from farmiq.cloud.console.schedules.routes import SchedulePages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
@@ -38,6 +41,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),
+            SchedulePages(console_pages),
+            DevicePages(console_pages),
+            ProgramPages(console_pages),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))

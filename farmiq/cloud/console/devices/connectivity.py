@@ -1,4 +1,4 @@
-"""Pure: seven days of a device as cells of an hour: received, a gap, nothing due, or yet to come."""
+"""Pure: seven days of a device in cells of an hour: received, a gap, nothing due, or later."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,10 +13,10 @@ from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.connectivity import Connectivity
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, Row
 from farmiq.cloud.console.schedules import cron
-from farmiq.cloud.console.sites.day import May
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.messages import device as messages
 from farmiq.ui import words
+from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
 
@@ -143,8 +143,20 @@ class View:
     images: tuple[tuple[UUID, datetime], ...]
     dropped: int
     weighings: int
-    may: May
+    proven_at: datetime | None = None
     page: str = "devices"
+
+    @property
+    def key(self) -> str:
+        return f"{self.row.kind}|{self.row.id}"
+
+    @property
+    def battery_columns(self) -> list[Column]:
+        return [Column(_("Battery"), "line")]
+
+    @property
+    def signal_columns(self) -> list[Column]:
+        return [Column(_("Signal"), "line")]
 
     @property
     def is_camera(self) -> bool:
@@ -209,7 +221,6 @@ def of_barn(
         images=(),
         dropped=dropped,
         weighings=device.weighings,
-        may=May(),
     )
 
 
@@ -222,7 +233,6 @@ def of_camera(
     measured: Sequence[Measured],
     failed: Sequence[tuple[UUID, str, datetime, str | None, datetime | None]],
     images: Sequence[tuple[UUID, datetime]],
-    may: May,
     now: datetime,
 ) -> View:
     zone = words.zone(camera.timezone or company.timezone)
@@ -258,7 +268,7 @@ def of_camera(
         images=tuple(images),
         dropped=0,
         weighings=0,
-        may=may,
+        proven_at=camera.proven_at,
     )
 
 

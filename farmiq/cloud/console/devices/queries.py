@@ -88,7 +88,7 @@ async def barn_devices(connection: db.Connection) -> list[BarnDevice]:
     return await db.fetch_as(
         connection,
         BarnDevice,
-        f"{_KNOWN} {_BARN_DEVICE} order by k.device_id limit %s",  # noqa: S608 - our own words
+        f"{_KNOWN} {_BARN_DEVICE} order by k.device_id limit %s",
         (MAX_DEVICES,),
     )
 
@@ -287,7 +287,7 @@ async def reading_hours(
         begin,
         device_id,
     )
-    return {at: count for at, count in rows}
+    return dict(rows)
 
 
 async def weighing_hours(
@@ -303,7 +303,7 @@ async def weighing_hours(
         begin,
         device_id,
     )
-    return {at: count for at, count in rows}
+    return dict(rows)
 
 
 async def offline_spans(

@@ -14,7 +14,6 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.devices import connectivity, detail, queries
 from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.view import DevicesQuery
-from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.identity.store import SignIn
@@ -115,7 +114,6 @@ class DevicePages:
             measured = await queries.camera_measured(connection, device_id, begin=begin)
             failed = await queries.failed_images(connection, device_id, limit=MAX_FAILED)
             images = await queries.newest_images(connection, device_id, limit=MAX_IMAGES)
-            role = await site_queries.role(connection, signed_in.user_id)
         owed = strips.mark_required(wakes, stays, site_of=site_of)
         return detail.of_camera(
             company,
@@ -125,11 +123,12 @@ class DevicePages:
             measured=measured,
             failed=failed,
             images=images,
-            may=site_day.may(role, is_super_admin=signed_in.is_super_admin),
             now=now,
         )
 
-    async def _barn_device(self, request: Request, signed_in: SignIn, device_id: str) -> detail.View:
+    async def _barn_device(
+        self, request: Request, signed_in: SignIn, device_id: str
+    ) -> detail.View:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             device = await queries.barn_device(connection, device_id)
             if device is None:

@@ -165,6 +165,7 @@ class DevicesQuery:
 class View:
     company: Company
     now: datetime
+    as_of: str
     zone: str
     query: DevicesQuery
     rows: tuple[Row, ...]
@@ -201,10 +202,7 @@ class View:
         return [
             ("", _("All"), self.query.address(show=None, page=1)),
             (PROBLEMS, _("Problems"), self.query.address(show=PROBLEMS, page=1)),
-            *(
-                (kind, _(TAB_WORDS[kind]), self.query.address(show=kind, page=1))
-                for kind in kinds
-            ),
+            *((kind, _(TAB_WORDS[kind]), self.query.address(show=kind, page=1)) for kind in kinds),
         ]
 
     @property
@@ -222,9 +220,7 @@ def address(kind: str, device_id: str) -> str:
     return f"/devices/{kind}/{quote(device_id, safe='')}"
 
 
-def standing_of_barn(
-    device: BarnDevice, late_sensors: int, *, now: datetime
-) -> Standing:
+def standing_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) -> Standing:
     """An edge's device. What came after its last word counts more than that word."""
     if is_revoked(device):
         return Standing("revoked", "muted", _("Revoked"))
@@ -232,7 +228,9 @@ def standing_of_barn(
     came = [at for at in (device.last_reading_at, device.last_weighing_at) if at is not None]
     newer = any(said_at is None or at > said_at for at in came)
     if device.state == "error":
-        parts = ", ".join((*device.broken, *device.alarm_names)) or _("it says that it has an error")
+        parts = ", ".join((*device.broken, *device.alarm_names)) or _(
+            "it says that it has an error"
+        )
         return Standing("error", "bad", _("Error"), words.cut(parts, 120), is_problem=True)
     if device.state == "offline" and not newer:
         why = _("what it measures meanwhile is probably still on it")
@@ -265,6 +263,11 @@ def standing_of_camera(camera: CameraDevice) -> Standing:
     if camera.missed >= site_day.SILENT_AFTER:
         why = ngettext("it missed %(num)s wake", "it missed %(num)s wakes", camera.missed)
         return Standing("silent", "bad", _("Silent"), why % {"num": camera.missed}, is_problem=True)
+    return _worry(camera) or Standing("online", "good", _("In touch"))
+
+
+def _worry(camera: CameraDevice) -> Standing | None:
+    """What is wrong with a camera that is in touch; None if nothing is."""
     if is_low(camera.battery_voltage):
         return Standing("battery", "warn", _("Battery low"), is_problem=True)
     if camera.failed:
@@ -272,9 +275,7 @@ def standing_of_camera(camera: CameraDevice) -> Standing:
             "%(num)s image failed this week", "%(num)s images failed this week", camera.failed
         )
         return Standing("failed", "warn", _("Failed images"), why % {"num": camera.failed}, True)
-    if camera.site_id is None:
-        return Standing("unassigned", "info", _("At no site"))
-    return Standing("online", "good", _("In touch"))
+    return Standing("unassigned", "info", _("At no site")) if camera.site_id is None else None
 
 
 def is_low(battery_v: float | None) -> bool:
@@ -355,10 +356,12 @@ def view(
         if query.show is None
         or (row.standing.is_problem if query.show == PROBLEMS else row.kind == query.show)
     ]
+    zone = words.zone(company.timezone)
     return View(
         company=company,
         now=now,
-        zone=words.zone_name(words.zone(company.timezone), now),
+        as_of=f"{now.astimezone(zone):%H:%M:%S}",
+        zone=words.zone_name(zone, now),
         query=query,
         rows=tuple(matching[(query.page - 1) * ON_A_PAGE : query.page * ON_A_PAGE]),
         matching=len(matching),

@@ -13,8 +13,9 @@ from uuid import UUID
 from farmiq.cloud import completeness
 from farmiq.cloud.console.company.view import Company
 from farmiq.ui import words
+from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
-from farmiq.ui.i18n import marked
+from farmiq.ui.i18n import marked, ngettext
 
 LEVELS = ("company", "program", "site", "session", "device", "payload")
 LEVEL_WORDS = {
@@ -196,12 +197,24 @@ class View:
         return words.title(name, problems=0)
 
     @property
+    def sentence(self) -> str:
+        count = len(self.programs)
+        if not count:
+            return _("No programs yet")
+        return ngettext("%(num)s program", "%(num)s programs", count) % {"num": count}
+
+    @property
+    def columns(self) -> list[Column]:
+        return [Column(name, "line") for name in self.chart_names]
+
+    @property
+    def all_href(self) -> str:
+        return self.query.address(level=self.query.top, site=None, session=None, device=None)
+
+    @property
     def level_tabs(self) -> list[tuple[str, str, str]]:
         levels = LEVELS[LEVELS.index(self.query.top) :] if self.program else LEVELS
-        return [
-            (level, _(LEVEL_WORDS[level]), f"{self._of_level(level)}")
-            for level in levels
-        ]
+        return [(level, _(LEVEL_WORDS[level]), f"{self._of_level(level)}") for level in levels]
 
     def _of_level(self, level: str) -> str:
         """Another level of the same selection; what is chosen below that level is left."""

@@ -12,12 +12,13 @@ from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
 _MINUTES, _HOURS = 60, 24
+_DAY_OF_MONTH, _MONTH, _WEEKDAY = 2, 3, 4
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_MONTH_NAMES = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-_WEEKDAY_NAMES = "SUN MON TUE WED THU FRI SAT".split()
+_MONTH_NAMES = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_WEEKDAY_NAMES = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _NAMES: dict[int, dict[str, int]] = {
-    3: {name: number for number, name in enumerate(_MONTH_NAMES, 1)},
-    4: {name: number for number, name in enumerate(_WEEKDAY_NAMES)},
+    _MONTH: {name: number for number, name in enumerate(_MONTH_NAMES, 1)},
+    _WEEKDAY: {name: number for number, name in enumerate(_WEEKDAY_NAMES)},
 }
 _TERM = re.compile(r"(\*|[A-Z]+|[0-9]{1,2})(?:-([A-Z]+|[0-9]{1,2}))?(?:/([1-9][0-9]?))?")
 # More times than these are not listed.
@@ -61,8 +62,8 @@ def _parse(expression: str) -> _Fields | None:
         if values is None:
             return None
         lowest, highest = _RANGES[number]
-        of_all = len(values) == (7 if number == 4 else highest - lowest + 1)
-        fields.append(() if number >= 2 and of_all else values)
+        of_all = len(values) == (7 if number == _WEEKDAY else highest - lowest + 1)
+        fields.append(() if number >= _DAY_OF_MONTH and of_all else values)
     return _Fields(*fields)
 
 
@@ -82,7 +83,8 @@ def _field(number: int, text: str) -> tuple[int, ...] | None:
         if first is None or last is None or not lowest <= first <= last <= highest:
             return None
         chosen.update(range(first, last + 1, int(parts[3] or 1)))
-    if number == 4:  # noqa: PLR2004 - the day of the week: 0 and 7 are Sunday
+    if number == _WEEKDAY:
+        # 0 and 7 are Sunday.
         chosen = {value % 7 for value in chosen}
     return tuple(sorted(chosen))
 
@@ -106,7 +108,9 @@ def _times(fields: _Fields, *, daily: bool) -> str:
             "last": _clock(hours[-1], minutes[-1]),
         }
     if all_day and len(minutes) <= MAX_LISTED:
-        return _("every hour at minutes %(minutes)s") % {"minutes": _list([str(m) for m in minutes])}
+        return _("every hour at minutes %(minutes)s") % {
+            "minutes": _list([str(m) for m in minutes])
+        }
     return _listed(minutes, hours, daily=daily)
 
 
@@ -168,10 +172,10 @@ def _days(fields: _Fields) -> str:
                      len(fields.days)) % {"days": days}
         )  # fmt: skip
     if fields.months:
-        names = (_("January"), _("February"), _("March"), _("April"), _("May"), _("June"),
+        month_names = (_("January"), _("February"), _("March"), _("April"), _("May"), _("June"),
                  _("July"), _("August"), _("September"), _("October"), _("November"),
                  _("December"))  # fmt: skip
-        months = _list([names[month - 1] for month in fields.months])
+        months = _list([month_names[month - 1] for month in fields.months])
         texts.append(_("in %(months)s") % {"months": months})
     return " ".join(texts)
 

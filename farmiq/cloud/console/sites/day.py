@@ -79,7 +79,7 @@ class WakeRow:
     at: str
     arrived: str
     notes: tuple[str, ...]
-    resend_text: str
+    requested_at: datetime | None = None
     quality: str = ""
     quality_reason: str = ""
 
@@ -200,9 +200,7 @@ class View:
         counts = {tally.state: tally.count for tally in self.strip.tallies}
         if self.strip.problems:
             given = {"problems": self.strip.problems_say, "day": day}
-            return self._when(
-                _("%(problems)s today") % given, _("%(problems)s on %(day)s") % given
-            )
+            return self._when(_("%(problems)s today") % given, _("%(problems)s on %(day)s") % given)
         if set(counts) <= {State.NOT_REQUIRED}:
             return self._when(
                 _("No wakes are due today"), _("No wakes were due on %(day)s") % {"day": day}
@@ -385,7 +383,7 @@ def wake_row(wake: Wake, camera: Camera, look: _Look) -> WakeRow:
         at=_at(wake, look),
         arrived=_arrived(wake, image, look.zone),
         notes=tuple(_notes(wake, state, camera, look)),
-        resend_text=_resend_text(image, look) if state is State.FAILED else "",
+        requested_at=image.resend_requested_at if image and state is State.FAILED else None,
         quality=(image and image.quality) or "",
         quality_reason=(image and image.quality_reason) or "",
     )
@@ -443,14 +441,6 @@ def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
     if day and camera.here_since and camera.here_since > day.opened_at:
         return _("extra: the camera came after this day had opened; the next one expects it")
     return _("extra: this day expects nothing of the camera")
-
-
-def _resend_text(image: WakeImage | None, look: _Look) -> str:
-    if image is None or image.resend_requested_at is None:
-        return ""
-    return _("asked for again %(ago)s; it comes when the camera wakes") % {
-        "ago": look.ago(image.resend_requested_at)
-    }
 
 
 def _contact(camera: Camera) -> tuple[str, str]:

@@ -5,7 +5,7 @@ Actions of people are database functions that check the rights again.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from uuid import UUID
 
 from psycopg.rows import class_row
@@ -115,7 +115,7 @@ async def sites_of(connection: db.Connection, session_ids: Sequence[UUID]) -> di
         "select session_id, site_id from site_device_sessions where session_id = any(%s)",
         list(session_ids),
     )
-    return {session_id: site_id for session_id, site_id in rows}
+    return dict(rows)
 
 
 async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:

@@ -160,6 +160,7 @@ class SitePages:
         async with self.pages.as_person(request, signed_in) as connection:
             return await camera_images.stored(connection, image_id)
 
+
 def _day_query(request: Request) -> SiteDayQuery:
     query = api.parse(SiteDayFilter, request)
     return SiteDayQuery(day=query.day, camera=query.camera)

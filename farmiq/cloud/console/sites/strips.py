@@ -238,9 +238,7 @@ def strip(
     cells = [_cell(wake, cameras.get(wake.device_id), now=now, zone=zone) for wake in expected]
     counts = Counter(cell.state for cell in cells)
     tallies = tuple(
-        Tally(cell_state, counts[cell_state])
-        for cell_state in State
-        if counts[cell_state]
+        Tally(cell_state, counts[cell_state]) for cell_state in State if counts[cell_state]
     )
     per_cell = -(-len(cells) // MAX_CELLS) or 1
     folded = [fold(cells[at : at + per_cell]) for at in range(0, len(cells), per_cell)]

@@ -122,16 +122,19 @@ class View:
         if self.seen_until is not None:
             return _("At least %(num)s of %(total)s sites need attention") % given
         if not self.problems:
-            return ngettext(
-                "The only site is on track", "All %(num)s sites on track", count
-            ) % {"num": count}
+            return ngettext("The only site is on track", "All %(num)s sites on track", count) % {
+                "num": count
+            }
         if count == 1:
             return _("The only site needs attention")
-        return ngettext(
-            "%(num)s of %(total)s sites needs attention",
-            "%(num)s of %(total)s sites need attention",
-            self.problems,
-        ) % given
+        return (
+            ngettext(
+                "%(num)s of %(total)s sites needs attention",
+                "%(num)s of %(total)s sites need attention",
+                self.problems,
+            )
+            % given
+        )
 
     @property
     def title(self) -> str:

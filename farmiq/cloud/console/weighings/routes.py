@@ -82,9 +82,7 @@ class WeighingPages:
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await queries.here(connection, queries.pictures(shown))
             last_at = None if weighings_of_day else await queries.last_at(connection)
-            targets = await queries.targets(
-                connection, query.day or now.astimezone(zone).date()
-            )
+            targets = await queries.targets(connection, query.day or now.astimezone(zone).date())
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,

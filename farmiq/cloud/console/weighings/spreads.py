@@ -28,6 +28,14 @@ class Bar:
     share: float
 
 
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A weight below the bars, `x` of 0 to 100 from the left."""
+
+    kg: float
+    x: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """The distribution of the weights of a day, of finalized weighings only."""
@@ -63,14 +71,6 @@ class Spread:
             return None
         low, high = (self.x(self.target_kg * (1 + sign * UNIFORM_SHARE)) for sign in (-1, 1))
         return (low, high) if high > low else None
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A weight below the bars, `x` of 0 to 100 from the left."""
-
-    kg: float
-    x: float
 
 
 def spread(weights_kg: Sequence[float], *, target_kg: float | None = None) -> Spread | None:

@@ -129,7 +129,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a model made of an image; `confidence` is a share. It never replaces the scale (C-89)."""
+    """What a model made of an image; it never replaces the scale (C-89). `confidence`: a share."""
 
     predicted_weight_kg: float
     confidence: float
@@ -208,7 +208,9 @@ class View:
     def sentence(self) -> str:
         given = {"num": self.total, "incomplete": self.incomplete, "day": self.day_words}
         if not self.total:
-            return _("No weighings today") if self.is_today else _("No weighings on %(day)s") % given
+            return (
+                _("No weighings today") if self.is_today else _("No weighings on %(day)s") % given
+            )
         if self.is_today:
             counted = ngettext("%(num)s weighing today", "%(num)s weighings today", self.total)
         else:
