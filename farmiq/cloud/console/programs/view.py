@@ -94,10 +94,6 @@ class Figures:
         return completeness.shown(self.completed, self.expected)
 
     @property
-    def band(self) -> str:
-        return completeness.band(self.completed, self.expected)
-
-    @property
     def completed_a_day(self) -> float | None:
         return self.completed / self.sessions if self.sessions else None
 

@@ -22,6 +22,8 @@ GRACE = timedelta(minutes=10)
 WINDOW = timedelta(hours=1)
 # More cells are folded: they would be too narrow to see.
 MAX_CELLS = 144
+# In a list of sites each has a line or two.
+MAX_CELLS_IN_LIST = 48
 # A page shows at most so many wakes, the earliest; the counts of a day come from its session.
 MAX_WAKES = 50_000
 
@@ -226,9 +228,14 @@ def arrived_late(wake: Wake) -> bool:
 
 
 def strip(
-    wakes: Iterable[Wake], cameras: Mapping[UUID, Camera], *, now: datetime, zone: ZoneInfo
+    wakes: Iterable[Wake],
+    cameras: Mapping[UUID, Camera],
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+    max_cells: int = MAX_CELLS,
 ) -> Strip:
-    """One cell per expected wake, in the order of their times."""
+    """One cell per expected wake, in the order of their times; folded if they are many."""
     all_wakes = list(wakes)
     extra = [wake for wake in all_wakes if wake.expected_at is None]
     expected = sorted(
@@ -240,7 +247,7 @@ def strip(
     tallies = tuple(
         Tally(cell_state, counts[cell_state]) for cell_state in State if counts[cell_state]
     )
-    per_cell = -(-len(cells) // MAX_CELLS) or 1
+    per_cell = -(-len(cells) // max_cells) or 1
     folded = [fold(cells[at : at + per_cell]) for at in range(0, len(cells), per_cell)]
     failed = sum(wake.status == "failed" for wake in extra)
     return Strip(tuple(folded), tallies, per_cell, len(extra), failed)
