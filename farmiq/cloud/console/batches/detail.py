@@ -137,14 +137,14 @@ def growth(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> Cha
     name = batch.standard_name
     columns = [
         Column(name, "expected"),
-        Column(_("%(standard)s less 10 %%") % {"standard": name}, "low"),
-        Column(_("%(standard)s plus 10 %%") % {"standard": name}, "high"),
+        Column(_("%(standard)s less 10 %%") % {"standard": name}, "expected_low"),
+        Column(_("%(standard)s plus 10 %%") % {"standard": name}, "expected_high"),
         Column(_("Mean weight"), "line"),
         Column(_("Lightest tenth below"), "low"),
         Column(_("Heaviest tenth above"), "high"),
-        Column(_("Forecast"), "line"),
-        Column(_("Forecast at least"), "low"),
-        Column(_("Forecast at most"), "high"),
+        Column(_("Forecast"), "forecast"),
+        Column(_("Forecast at least"), "forecast_low"),
+        Column(_("Forecast at most"), "forecast_high"),
     ]
     rows = []
     for on in _span(batch, last):

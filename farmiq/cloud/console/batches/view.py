@@ -258,6 +258,7 @@ class View:
     company: Company
     now: datetime
     zone: str
+    zone_key: str
     running: Sequence[Batch]
     planned: Sequence[Batch]
     closed: Sequence[Batch]
@@ -301,6 +302,7 @@ def view(
         company=company,
         now=now,
         zone=words.zone_name(words.zone(company.timezone), now),
+        zone_key=company.timezone,
         running=sorted(by_status["running"], key=_urgency),
         planned=sorted(by_status["planned"], key=lambda batch: batch.placed_on),
         closed=sorted(

@@ -128,7 +128,7 @@ class EntryPages:
             except HttpError as error:
                 return await self._rejected(request, signed_in, form, typed, error)
             if not look.is_browser(request):
-                row = postings.shown(event, form.columns)
+                row = {**postings.shown(event, form.columns), "page": _done(event)}
                 return JSONResponse(msgspec.to_builtins(row), 201, headers=look.HEADERS)
             return RedirectResponse(_done(event), 303, headers=look.HEADERS)
 
@@ -243,6 +243,7 @@ class EntryPages:
             company=company,
             now=now,
             zone=view.zone_name(places, company, now),
+            zone_key=view.zone_key(places, company),
             of=query.of,
             batch_id=query.batch,
             entries=[make(row) for row in listed],

@@ -183,6 +183,7 @@ class EntriesView:
     company: Company
     now: datetime
     zone: str
+    zone_key: str
     of: str
     batch_id: str
     entries: Sequence[Entry]
@@ -253,8 +254,11 @@ def query(parameters: Mapping[str, Any]) -> str:
     return urlencode({name: value for name, value in parameters.items() if value})
 
 
-def zone_name(places: Sequence[PlaceOption], company: Company, now: datetime) -> str:
+def zone_key(places: Sequence[PlaceOption], company: Company) -> str:
     """The zone of all farms if they have one, else the company's."""
     names = {place.timezone for place in places}
-    name = names.pop() if len(names) == 1 else company.timezone
-    return words.zone_name(words.zone(name), now)
+    return names.pop() if len(names) == 1 else company.timezone
+
+
+def zone_name(places: Sequence[PlaceOption], company: Company, now: datetime) -> str:
+    return words.zone_name(words.zone(zone_key(places, company)), now)

@@ -9,6 +9,7 @@ from farmiq import api
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.batches import queries as batch_queries
 from farmiq.cloud.console.entry import queries as entry_queries
+from farmiq.cloud.console.entry.view import zone_key
 from farmiq.cloud.console.feed import queries, view
 from farmiq.cloud.console.feed.view import View
 from farmiq.cloud.identity.store import SignIn
@@ -40,8 +41,7 @@ class FeedPages:
     async def _view(self, request: Request, signed_in: SignIn) -> View:
         query = api.parse(FeedFilter, request)
         async with self.pages.visit(request, signed_in) as (connection, company, now):
-            zones = {place.timezone for place in await entry_queries.places(connection)}
-            timezone = zones.pop() if len(zones) == 1 else company.timezone
+            timezone = zone_key(await entry_queries.places(connection), company)
             tenant_id = company.tenant_id
             return view.view(
                 company,

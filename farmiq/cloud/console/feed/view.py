@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.batches.detail import Entered
 from farmiq.cloud.console.company.view import Company
@@ -14,8 +15,6 @@ from farmiq.ui.i18n import gettext as _
 
 # As the alert rules that ship.
 LOW_DAYS, EMPTY_DAYS = 2.0, 0.5
-# Nothing came out for so long: the stock is not that of a barn that is fed from it now.
-IDLE = timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ def view(
     days: int,
 ) -> View:
     left = {stock.feed_lot_id: stock for stock in of_lots}
-    columns, rows = table(intakes, today=today, days=days)
+    columns, rows = table(intakes, today=today, days=days, zone=words.zone(timezone))
     return View(
         company=company,
         now=now,
@@ -156,7 +155,7 @@ def _urgency(stock: Stock) -> tuple[object, ...]:
 
 
 def table(
-    intakes: Sequence[DayIntake], *, today: date, days: int
+    intakes: Sequence[DayIntake], *, today: date, days: int, zone: ZoneInfo
 ) -> tuple[list[Column], list[tuple[Any, ...]]]:
     """A column for each barn and a row for each of the last days; a day without feed is a gap."""
     barns = sorted({(intake.farm_id, intake.barn_id) for intake in intakes})
@@ -172,5 +171,10 @@ def table(
     for ago in range(days - 1, -1, -1):
         on = today - timedelta(days=ago)
         cells = [known.get((*barn, on)) for barn in barns]
-        rows.append((on, *(cell.quantity_kg if cell else None for cell in cells)))
+        rows.append(
+            (
+                datetime.combine(on, time(), zone),
+                *(cell.quantity_kg if cell else None for cell in cells),
+            )
+        )
     return columns, rows
