@@ -82,7 +82,7 @@ class WeighedDay(NamedTuple):
 
     kpi_date: date
     mean_kg: float
-    count: int
+    weighed_count: int
     cv_pct: float | None
 
 
@@ -98,7 +98,7 @@ class Weights:
         return growth.fit(
             [
                 DailyMean(
-                    self.batch.age(day.kpi_date), day.mean_kg, day.count,
+                    self.batch.age(day.kpi_date), day.mean_kg, day.weighed_count,
                     None if day.cv_pct is None else day.cv_pct / 100 * day.mean_kg,
                 )
                 for day in self.days
