@@ -136,16 +136,23 @@ def _lots(lots: Iterable[Mapping[str, Any]], zone: ZoneInfo) -> Iterator[Event]:
 
 
 def _alerts(alerts: Iterable[Alert], zone: ZoneInfo) -> Iterator[Event]:
+    """One event for all alerts of a day that say the same; it leads to the newest of them."""
+    by_text: dict[tuple[date, str], list[Alert]] = {}
     for alert in alerts:
-        is_open = alert.state in ("active", "acknowledged")
-        grave = "bad" if alert.severity in ("critical", "security") else "warn"
+        on = alert.opened_at.astimezone(zone).date()
+        by_text.setdefault((on, alert.message), []).append(alert)
+    for (on, message), same in by_text.items():
+        newest = max(same, key=lambda alert: alert.opened_at)
+        is_open = any(alert.state in ("active", "acknowledged") for alert in same)
+        grave = any(alert.severity in ("critical", "security") for alert in same)
         yield Event(
-            on=alert.opened_at.astimezone(zone).date(),
+            on=on,
             kind="alert",
-            key=str(alert.episode_id),
-            name=alert.message,
-            tone=grave if is_open else "muted",
-            href=f"/alerts/{alert.episode_id}",
+            key=str(newest.episode_id),
+            value=float(len(same)),
+            name=message,
+            tone=("bad" if grave else "warn") if is_open else "muted",
+            href=f"/alerts/{newest.episode_id}",
         )
 
 

@@ -19,6 +19,8 @@ MAX_DAYS = 400
 BAND_SHARE = 0.1
 # How far beyond today the growth chart goes if no target is in sight.
 MIN_AHEAD_DAYS, MAX_AHEAD_DAYS = 7, 60
+# Before, animals have gained too little for their feed conversion to say anything.
+CONVERSION_FROM_DAYS = 7
 
 Cell = float | None
 Row = tuple[Cell, ...]
@@ -34,6 +36,7 @@ class Chart:
     columns: Sequence[Column]
     rows: Sequence[Row]
     note: str = ""
+    decimals: int = 2
 
     @property
     def is_empty(self) -> bool:
@@ -168,7 +171,13 @@ def charts(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> lis
         return lambda on: expected(standard, column, batch.age_on(on))
 
     def chart(
-        key: str, title: str, unit: str, *lines: tuple[Column, str | Callable[[date], Cell]]
+        key: str,
+        title: str,
+        unit: str,
+        *lines: tuple[Column, str | Callable[[date], Cell]],
+        note: str = "",
+        decimals: int = 2,
+        skipped_days: int = 0,
     ) -> Chart:
         columns, sources = zip(*lines, strict=True)
         rows = [
@@ -180,24 +189,29 @@ def charts(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> lis
                 ),
             )
             for on in _dates(batch)
+            if (on - batch.placed_on).days >= skipped_days
         ]
-        kinds = [source for source in sources if isinstance(source, str)]
         # A standard alone says nothing of this batch.
-        is_measured = any(series.get(kind) for kind in kinds)
+        measured = [at for at, source in enumerate(sources, 1) if isinstance(source, str)]
+        has_values = any(row[at] is not None for row in rows for at in measured)
         return Chart(
-            key=key, title=title, unit=unit, columns=columns, rows=rows if is_measured else []
-        )
+            key=key, title=title, unit=unit, columns=columns, rows=rows if has_values else [],
+            note=note, decimals=decimals,
+        )  # fmt: skip
 
+    unfinished = _("Today is not over yet.") if batch.status == "running" else ""
     return [
         chart(
             "gain", _("Daily gain"), _("g/day"),
             (Column(_("Gain of 7 days"), "line"), "adg_7d"),
             (Column(name, "expected"), of_standard("daily_gain_g")),
+            decimals=0,
         ),
         chart(
             "conversion", _("Feed conversion"), _("kg feed per kg gain"),
             (Column(_("Feed conversion"), "line"), "fcr"),
             (Column(name, "expected"), of_standard("feed_conversion")),
+            note=_("From a week after placing on."), skipped_days=CONVERSION_FROM_DAYS,
         ),
         chart(
             "mortality", _("Mortality"), "%",
@@ -208,10 +222,12 @@ def charts(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> lis
         chart(
             "intake", _("Feed per head"), "g",
             (Column(_("Feed per head"), "bars"), "intake_per_head"),
+            note=unfinished, decimals=0,
         ),
         chart(
             "water", _("Water per head"), "l",
             (Column(_("Water per head"), "bars"), "water_per_head"),
+            note=unfinished, decimals=3,
         ),
         chart(
             "uniformity", _("Uniformity"), "%",

@@ -18,7 +18,7 @@ from farmiq.plumbing import db
 
 MAX_RECORDS = 500
 MAX_LOTS = 200
-MAX_ALERTS = 100
+MAX_ALERTS = 1000
 
 
 async def shown(connection: db.Connection, *, page: int) -> tuple[list[str], int]:
