@@ -1,4 +1,4 @@
-"""Which rows of the cloud's tables are removed when. Jobs use these, and so does the console's page.
+"""Which rows of the cloud's tables are removed when: for the jobs, and for a page of the console.
 
 Tables that are not here keep their rows for ever.
 """
