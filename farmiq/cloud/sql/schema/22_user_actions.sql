@@ -23,4 +23,7 @@ create policy "Users see in their company" on user_actions for select to authent
 create policy user_actions_owner on user_actions for all to current_user
   using (true) with check (true);
 create policy user_actions_service on user_actions for select to farmiq_service using (true);
+create policy user_actions_jobs on user_actions for insert to farmiq_jobs with check (true);
 grant select on user_actions to authenticated, farmiq_service;
+grant insert (action_id, at, actor, action, company_id, user_id, email, detail) on user_actions
+  to farmiq_jobs;
