@@ -41,7 +41,13 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
 }
 # Days that a wrong clock opened; the tables' own triggers refuse any other.
 JOBS_DELETE = {"expected_wakes", "site_device_sessions"}
-HIDDEN_FROM_PEOPLE = {("users", "password_hash"), ("alert_channels", "secrets")}
+HIDDEN_FROM_PEOPLE = {
+    ("users", "password_hash"),
+    ("alert_channels", "secrets"),
+    ("second_factors", "secret"),
+    ("second_factors", "last_step"),
+    ("second_factors", "recovery_hashes"),
+}
 # Row level security does not hold for these, or they change what it holds for.
 NEVER_GRANTED = ("TRUNCATE", "TRIGGER", "REFERENCES", "MAINTAIN")
 # Role → roles it is a member of.

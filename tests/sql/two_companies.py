@@ -110,6 +110,9 @@ SEED = {
     "memberships": "",
     "user_actions": "",
     "sign_ins": "",
+    "second_factors": """
+        insert into second_factors (user_id, company_id, secret)
+        select user_id, company_id, 'sealed' from users where company_id = %(company)s""",
     "farms": """
         insert into farms (tenant_id, farm_id, name, timezone)
         values (%(tenant)s, 'f', 'Farm', 'Asia/Bangkok')""",
