@@ -190,7 +190,9 @@ def set_second_factor_rule(
         raise ValueError(f"no role is called {role!r}: give one of {', '.join(store.RANKS)}")
     _returned(
         connection.execute(
-            "update companies set second_factor_from = %s where tenant_id = %s returning company_id",
+            """
+            update companies set second_factor_from = %s where tenant_id = %s returning company_id
+            """,
             (role, tenant_id),
         ),
         otherwise=f"there is no company {tenant_id!r}; `farmiq company ls` lists them",
