@@ -5,38 +5,23 @@ create policy companies_service_update on companies for update to farmiq_service
   using (true) with check (true);
 grant update (second_factor_from) on companies to farmiq_service;
 
-alter table users
-  add column language text
-    constraint users_language_code check (language ~ '^[a-z]{2,3}(-[A-Z]{2})?$'),
-  add column must_change_password boolean not null default false;
-create policy users_service_insert on users for insert to farmiq_service
-  with check (not is_super_admin);
-create policy users_service_update on users for update to farmiq_service
+alter table users add column language text
+  constraint users_language_code check (language ~ '^[a-z]{2,3}(-[A-Z]{2})?$');
+create policy users_service_change on users for update to farmiq_service
   using (true) with check (true);
-create policy users_service_delete on users for delete to farmiq_service
-  using (not is_super_admin);
-grant select (language, must_change_password) on users to authenticated;
-grant insert, delete on users to farmiq_service;
-grant update (password_hash, language, must_change_password) on users to farmiq_service;
-
-create policy memberships_service_insert on memberships for insert to farmiq_service
-  with check (true);
-create policy memberships_service_update on memberships for update to farmiq_service
-  using (true) with check (true);
-create policy memberships_service_delete on memberships for delete to farmiq_service
-  using (true);
-grant insert, update, delete on memberships to farmiq_service;
+grant select (language) on users to authenticated;
+grant update (password_hash, must_change_password, language) on users to farmiq_service;
 
 -- additive: every action that was allowed still is.
 do $$
 begin
   alter table user_actions drop constraint user_actions_action_known;
   alter table user_actions add constraint user_actions_action_known
-    check (action in ('add', 'change', 'password', 'remove', 'reset_password', 'language',
-      'second_factor_on', 'second_factor_off', 'reset_second_factor', 'recovery_codes',
-      'recovery_code_used', 'end_session', 'end_other_sessions', 'second_factor_rule'));
+    check (action in ('add', 'change', 'password', 'remove', 'language', 'second_factor_on',
+      'second_factor_off', 'reset_second_factor', 'recovery_codes', 'recovery_code_used',
+      'end_session', 'end_other_sessions', 'second_factor_rule'));
 end $$;
-create policy user_actions_service_insert on user_actions for insert to farmiq_service
+create policy user_actions_service_add on user_actions for insert to farmiq_service
   with check (true);
 grant insert on user_actions to farmiq_service;
 
@@ -76,5 +61,9 @@ create policy second_factors_owner on second_factors for all to current_user
   using (true) with check (true);
 create policy second_factors_service on second_factors for all to farmiq_service
   using (true) with check (true);
+-- An admin resets the one of a person of their company (fn_reset_person_second_factor).
+create policy second_factors_jobs on second_factors for select to farmiq_jobs using (true);
+create policy second_factors_jobs_end on second_factors for delete to farmiq_jobs using (true);
 grant select (user_id, company_id, created_at, confirmed_at) on second_factors to authenticated;
 grant select, insert, update, delete on second_factors to farmiq_service;
+grant select (user_id, company_id, confirmed_at), delete on second_factors to farmiq_jobs;

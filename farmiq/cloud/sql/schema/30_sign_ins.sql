@@ -24,5 +24,7 @@ alter table sign_ins force row level security;
 create policy sign_ins_owner on sign_ins for all to current_user using (true) with check (true);
 create policy sign_ins_service on sign_ins for all to farmiq_service using (true) with check (true);
 create policy sign_ins_jobs on sign_ins for select to farmiq_jobs using (true);
+create policy sign_ins_jobs_end on sign_ins for delete to farmiq_jobs using (true);
 grant select, insert, update, delete on sign_ins to farmiq_service;
 grant select (token_hash, user_id, company_id, expires_at) on sign_ins to farmiq_jobs;
+grant delete on sign_ins to farmiq_jobs;

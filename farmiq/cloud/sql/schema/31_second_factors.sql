@@ -25,5 +25,9 @@ create policy second_factors_owner on second_factors for all to current_user
   using (true) with check (true);
 create policy second_factors_service on second_factors for all to farmiq_service
   using (true) with check (true);
+-- An admin resets the one of a person of their company (fn_reset_person_second_factor).
+create policy second_factors_jobs on second_factors for select to farmiq_jobs using (true);
+create policy second_factors_jobs_end on second_factors for delete to farmiq_jobs using (true);
 grant select (user_id, company_id, created_at, confirmed_at) on second_factors to authenticated;
 grant select, insert, update, delete on second_factors to farmiq_service;
+grant select (user_id, company_id, confirmed_at), delete on second_factors to farmiq_jobs;
