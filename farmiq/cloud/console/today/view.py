@@ -153,11 +153,11 @@ def sentence(*, barns: int, sites: int, unwell: int, elsewhere: int) -> str:
 
 
 def _all_well(barns: int, sites: int) -> str:
-    counts = {"barns": barns, "sites": sites}
+    counts = {"barns": barns, "sites": sites, "total": barns + sites}
+    if barns > 1 and sites > 1:
+        return _("All %(barns)s barns and %(sites)s sites on track") % counts
     if barns and sites:
-        barn_text = ngettext("%(num)s barn", "%(num)s barns", barns) % {"num": barns}
-        site_text = ngettext("%(num)s site", "%(num)s sites", sites) % {"num": sites}
-        return _("%(barns)s and %(sites)s on track") % {"barns": barn_text, "sites": site_text}
+        return _("All %(total)s barns and sites on track") % counts
     if sites:
         return ngettext("The only site is on track", "All %(sites)s sites on track", sites) % counts
     if barns:
