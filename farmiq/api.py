@@ -257,13 +257,17 @@ class PlaceFilter(SpanFilter):
 F = TypeVar("F", bound=Filter)
 
 
-def parse(kind: type[F], request: Request) -> F:
-    """The query of a page for people. Raises HttpError 400 with all reasons in the message."""
+def parse(kind: type[F], request: Request, *, lists: Collection[str] = ()) -> F:
+    """The query of a page for people; `lists` may be given several times.
+
+    Raises HttpError 400 with all reasons in the message.
+    """
     names = [name for name, _ in request.query_params.multi_items()]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted({name for name in names if names.count(name) > 1} - set(lists))
     reasons = [(name, "is given more than once") for name in repeated]
+    given = {name: request.query_params.getlist(name) for name in lists if name in names}
     try:
-        query = kind.model_validate(dict(request.query_params))
+        query = kind.model_validate({**request.query_params, **given})
     except ValidationError as error:
         reasons += problems(error)
     if reasons:

@@ -14,6 +14,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
+from farmiq.cloud.console.today.routes import TodayPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
@@ -33,6 +34,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         for area in (
             console_pages,
             CompanyPages(console_pages, settings.cookie_secure),
+            TodayPages(console_pages),
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),

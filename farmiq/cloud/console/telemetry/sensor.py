@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry.view import PAGE, Row, address
+from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address
 from farmiq.cloud.series import CloudBucket
 from farmiq.farm import points
 from farmiq.farm.points import Step
@@ -220,7 +220,7 @@ class Chart:
 
     sensor: Sensor
     row: Row
-    barn_name: str
+    barn: Barn
     device_label: str
     dots: tuple[Dot, ...]
     step: str
