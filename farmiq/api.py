@@ -10,7 +10,7 @@ themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import urlencode
