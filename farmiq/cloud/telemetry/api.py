@@ -14,9 +14,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
 from farmiq.api import Id, Instant, route
+from farmiq.cloud import series
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
-from farmiq.cloud import series
 from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
 from farmiq.farm.buckets import Window

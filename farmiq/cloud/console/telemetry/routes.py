@@ -14,6 +14,7 @@ from farmiq import api
 from farmiq.api import route
 from farmiq.cloud import series
 from farmiq.cloud.console import pages
+from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry import metrics, queries, sensor
 from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.console.telemetry.metrics import Catalogue
@@ -187,14 +188,12 @@ class TelemetryPages(api.Routes):
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             shown = query.chosen(now=now)
             (chart,) = await _charts(connection, [wanted], shown, company=company, now=now)
-            all_sensors = await queries.sensors(connection)
         return sensor.SensorView(
             company=company,
             zone=words.zone_name(words.zone(company.timezone), now),
             now=now,
             range=shown,
             chart=chart,
-            others=_others(chart, all_sensors),
         )
 
 
@@ -220,7 +219,7 @@ async def _charts(
     wanted: Sequence[Sensor],
     shown: Range,
     *,
-    company: pages.Company,
+    company: Company,
     now: datetime,
 ) -> list[Chart]:
     """A chart of each sensor, in two statements for all of them and one of alerts for each."""
@@ -243,7 +242,11 @@ async def _charts(
         row, barn = rows[one.device_id, one.metric_type]
         alerts = await queries.alerts(connection, one, begin=shown.begin, end=shown.end)
         dots = sensor.dots(
-            [b for b in buckets if (b.device_id, b.metric_type) == (one.device_id, one.metric_type)],
+            [
+                b
+                for b in buckets
+                if (b.device_id, b.metric_type) == (one.device_id, one.metric_type)
+            ],
             shown=shown,
             step_s=step.length.total_seconds(),
             interval_s=row.interval_s,
@@ -255,7 +258,7 @@ async def _charts(
                 row=row,
                 barn=barn,
                 device_label=metrics.device_label(one.device_id, barn.barn_id),
-                dots=tuple(sensor.with_alerts(dots, alerts)),
+                dots=tuple(dots),
                 step=sensor.step_words(step),
                 alerts=tuple(alerts),
             )
@@ -276,20 +279,6 @@ def _sensors(texts: Sequence[str]) -> list[Sensor]:
     if None in found:
         raise HttpError(400, "the address is not valid: s names a sensor as device/metric")
     return list(dict.fromkeys(one for one in found if one is not None))
-
-
-def _others(
-    chart: Chart, all_sensors: Sequence[tuple[str, str, str, str]]
-) -> tuple[tuple[str, str], ...]:
-    """What is worth a look beside it, as (label, address): the same metric in other barns."""
-    same = [
-        Sensor(device_id, metric_type)
-        for _, _, device_id, metric_type in all_sensors
-        if metric_type == chart.sensor.metric_type and device_id != chart.sensor.device_id
-    ]
-    return tuple(
-        (one.device_id, sensor.compare_address([chart.sensor, one])) for one in same[:6]
-    )
 
 
 def _choices(

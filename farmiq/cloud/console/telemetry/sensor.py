@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address
+from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address, turns_at
 from farmiq.cloud.series import CloudBucket
 from farmiq.farm import points
 from farmiq.farm.points import Step
-from farmiq.messages import instants
 from farmiq.ui import words
+from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -61,10 +61,6 @@ class SensorAlert:
     opened_at: datetime
     resolved_at: datetime | None
 
-    @property
-    def is_open(self) -> bool:
-        return self.state in ("active", "acknowledged")
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -82,7 +78,12 @@ class Range:
     def query(self) -> dict[str, str]:
         if self.name is not None:
             return {"range": self.name}
-        return {"from": instants.rfc3339(self.begin), "to": instants.rfc3339(self.end)}
+        return self.fixed
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """The times themselves, whatever they are called."""
+        return {"from": words.utc(self.begin), "to": words.utc(self.end)}
 
 
 def chosen(
@@ -121,14 +122,13 @@ def step_words(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of the chart; a gap has none of the numbers. `alert`: one was opened here."""
+    """A point of the chart; a gap has none of the numbers."""
 
     at: datetime
     mean: float | None = None
     low: float | None = None
     high: float | None = None
     count: int = 0
-    alert: float | None = None
 
     @property
     def is_gap(self) -> bool:
@@ -170,17 +170,6 @@ def _with_gaps(
         yield Dot(min(came_until, end))
     if end > came_until:
         yield Dot(end)
-
-
-def with_alerts(drawn: Sequence[Dot], alerts: Iterable[SensorAlert]) -> list[Dot]:
-    """Each alert at the last point before it was opened, at the height of the mean."""
-    marked = list(drawn)
-    for alert in alerts:
-        before = [n for n, dot in enumerate(marked) if dot.at <= alert.opened_at and not dot.is_gap]
-        if before:
-            dot = marked[before[-1]]
-            marked[before[-1]] = Dot(dot.at, dot.mean, dot.low, dot.high, dot.count, dot.mean)
-    return marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +220,33 @@ class Chart:
         return f"{self.row.metric.label} · {self.device_label}"
 
     @property
+    def columns(self) -> tuple[Column, ...]:
+        return Column(_("Mean"), "line"), Column(_("Lowest"), "low"), Column(_("Highest"), "high")
+
+    @property
+    def rows(self) -> tuple[tuple[datetime, float | None, float | None, float | None], ...]:
+        """For the chart and its table; none if nothing came."""
+        if not any(dot.count for dot in self.dots):
+            return ()
+        return tuple((dot.at, dot.mean, dot.low, dot.high) for dot in self.dots)
+
+    @property
+    def marks(self) -> tuple[tuple[datetime, str], ...]:
+        return tuple((alert.opened_at, alert.message) for alert in self.alerts)
+
+    @property
+    def decimals(self) -> int:
+        """One more than on the list: a mean is finer than a reading."""
+        known = self.row.metric.decimals
+        return 2 if known is None else known + 1
+
+    @property
     def summary(self) -> Summary | None:
         return summary(self.dots)
 
     @property
     def gaps(self) -> int:
         return gap_count(self.dots)
-
-    @property
-    def open_alerts(self) -> tuple[SensorAlert, ...]:
-        return tuple(alert for alert in self.alerts if alert.is_open)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +256,6 @@ class SensorView:
     now: datetime
     range: Range
     chart: Chart
-    others: tuple[tuple[str, str], ...]
     page: str = PAGE
 
     @property
@@ -270,8 +275,23 @@ class SensorView:
         return tabs(self.chart.sensor.href)
 
     @property
+    def refresh_at(self) -> datetime | None:
+        """When the sensor turns late, if nothing arrives."""
+        return turns_at([self.chart.row])
+
+    @property
     def source(self) -> str:
-        return f"{self.chart.sensor.href}?{urlencode(self.range.query)}"
+        """The part of the page that live updates fetch."""
+        return f"{self.chart.sensor.href}/now?{urlencode(self.range.query)}"
+
+    @property
+    def permalink(self) -> str:
+        """The same time tomorrow too."""
+        return f"{self.chart.sensor.href}?{urlencode(self.range.fixed)}"
+
+    @property
+    def compare(self) -> str:
+        return compare_address([self.chart.sensor], **self.range.query)
 
     @property
     def csv(self) -> str:
@@ -299,12 +319,17 @@ class CompareView:
         return self.name
 
     @property
+    def address(self) -> str:
+        """Without the time: a chart that is dragged over adds it."""
+        return compare_address([chart.sensor for chart in self.charts])
+
+    @property
     def is_full(self) -> bool:
         return len(self.charts) >= MAX_COMPARED
 
     @property
     def tabs(self) -> list[tuple[str, str, str]]:
-        return tabs(compare_address([chart.sensor for chart in self.charts]))
+        return tabs(self.address)
 
     def without(self, sensor: Sensor) -> str:
         rest = [chart.sensor for chart in self.charts if chart.sensor != sensor]

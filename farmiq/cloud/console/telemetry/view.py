@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -141,6 +141,7 @@ class View:
     company: Company
     zone: str
     now: datetime
+    as_of: str
     barns: tuple[Barn, ...]
     page: str = PAGE
 

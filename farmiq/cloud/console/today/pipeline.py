@@ -17,7 +17,7 @@ Tone = Literal["good", "warn", "bad", "muted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """`count` None: not known. `oldest_at`: of the oldest thing that waits, or the last sign."""
+    """`count` None: not known. `oldest_at` is a time, `about` says of what."""
 
     key: str
     name: str
@@ -25,6 +25,7 @@ class Segment:
     text: str
     tone: Tone
     oldest_at: datetime | None = None
+    about: str = ""
     href: str = "/delivery"
 
 
@@ -51,6 +52,7 @@ def _devices(known: Known) -> Segment:
         text=_("%(online)s of %(total)s online") % {"online": online, "total": len(devices)},
         tone="muted" if not devices else "good" if online == len(devices) else "warn",
         oldest_at=oldest_at,
+        about=_("oldest reading"),
         href="/devices",
     )
 
@@ -66,6 +68,7 @@ def _edges(known: Known) -> Segment:
         % {"reporting": len(reporting), "total": len(known.edges)},
         tone="muted" if not heard else "good" if len(reporting) == len(heard) else "bad",
         oldest_at=min((edge.received_at for edge in heard if edge.received_at), default=None),
+        about=_("oldest report"),
     )
 
 
@@ -85,6 +88,7 @@ def _outbox(known: Known) -> Segment:
         text=ngettext("%(num)s event waits", "%(num)s events wait", waiting) % {"num": waiting},
         tone="bad" if stuck else "good",
         oldest_at=known.now - timedelta(seconds=min(oldest_s, 1e9)) if waiting else None,
+        about=_("oldest event"),
     )
 
 
@@ -94,9 +98,10 @@ def _cloud(known: Known) -> Segment:
         key="cloud",
         name=_("Cloud"),
         count=None,
-        text=_("last arrival") if arrived else _("nothing arrived yet"),
+        text=_("receives") if arrived else _("nothing arrived yet"),
         tone="good" if arrived else "muted",
         oldest_at=max(arrived, default=None),
+        about=_("last arrival"),
     )
 
 

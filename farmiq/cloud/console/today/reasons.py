@@ -353,9 +353,7 @@ def _several_silent(known: Known, place: Place, devices: Sequence[SilentDevice])
     )
 
 
-def _ahead(
-    known: Known, place: Place, device: telemetry.Device, row: telemetry.Row
-) -> Reason:
+def _ahead(known: Known, place: Place, device: telemetry.Device, row: telemetry.Row) -> Reason:
     ahead_s = (row.reading.captured_at - known.now).total_seconds()
     return Reason(
         cause=f"device:{device.device_id}:clock",
@@ -376,9 +374,7 @@ def _of_episodes(
     known: Known, explained: Mapping[str, str], cause_of: Mapping[str, str]
 ) -> Iterator[Reason]:
     at_sites = {row.site.site_id: row for row in known.sites}
-    devices = {
-        device.device_id: device for barn in known.readings.barns for device in barn.devices
-    }
+    devices = {device.device_id: device for barn in known.readings.barns for device in barn.devices}
     for episode in known.episodes:
         href, action = _next_step(episode)
         site = at_sites.get(episode.site_id) if episode.site_id else None

@@ -46,9 +46,7 @@ class TodayPages:
 
     async def _view(self, request: Request, signed_in: SignIn) -> today.View:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
-            latest = await telemetry_queries.latest(
-                connection, history=telemetry.INTERVAL_READINGS
-            )
+            latest = await telemetry_queries.latest(connection, history=telemetry.INTERVAL_READINGS)
             catalogue = Catalogue(await telemetry_queries.catalogue(connection))
             registered = await queries.barns(connection)
             edges = await queries.edges(connection)
@@ -65,9 +63,7 @@ class TodayPages:
             names = {(e.farm_id, e.barn_id): (e.name, e.farm_name) for e in registered}
             known = Known(
                 now=now,
-                readings=telemetry.view(
-                    company, latest, now=now, catalogue=catalogue, names=names
-                ),
+                readings=telemetry.view(company, latest, now=now, catalogue=catalogue, names=names),
                 sites=site_view.rows,
                 sites_since=cameras.problems_since(now=now),
                 episodes=episodes,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from urllib.parse import quote
 
 from farmiq.cloud.console.company.view import Company
@@ -33,10 +33,17 @@ class Weight:
 
     kg: float
     is_today: bool
-    day: str
+    day: date
+    day_text: str
     gained_kg: float | None
     days: int
     spark: sparkline.Drawing
+
+    @property
+    def gained(self) -> str:
+        """In grams, with its sign."""
+        grams = round(1000 * (self.gained_kg or 0.0))
+        return f"{'+' if grams > 0 else ''}{words.number(grams, 0)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,7 @@ class View:
     company: Company
     zone: str
     now: datetime
+    as_of: str
     reasons: tuple[Reason, ...]
     barns: tuple[BarnCard, ...]
     sites: tuple[SiteCard, ...]
@@ -208,6 +216,7 @@ def view(
         company=company,
         zone=words.zone_name(zone, known.now),
         now=known.now,
+        as_of=f"{known.now.astimezone(zone):%H:%M:%S}",
         reasons=found,
         barns=_barn_cards(known, registered, unwell),
         sites=_site_cards(known, unwell),
@@ -271,12 +280,11 @@ def _weight(barn: RegisteredBarn) -> Weight | None:
     return Weight(
         kg=barn.weights_kg[-1],
         is_today=newest == barn.today,
-        day=words.day(newest, today=barn.today),
+        day=newest,
+        day_text=words.day(newest, today=barn.today),
         gained_kg=barn.weights_kg[-1] - barn.weights_kg[0] if len(points) > 1 else None,
         days=(newest - barn.weight_dates[0]).days,
-        spark=sparkline.draw(
-            points, interval_s=DAY_S, now=points[-1].at, min_span=MIN_WEIGHT_SPAN
-        ),
+        spark=sparkline.draw(points, interval_s=DAY_S, now=points[-1].at, min_span=MIN_WEIGHT_SPAN),
     )
 
 
