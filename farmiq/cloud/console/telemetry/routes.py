@@ -76,7 +76,7 @@ class RangeFilter(api.Filter):
 class CompareFilter(RangeFilter):
     """`s` names a sensor as device/metric."""
 
-    s: Annotated[list[str], Field(max_length=sensor.MAX_COMPARED)] = []
+    s: Annotated[tuple[str, ...], Field(max_length=sensor.MAX_COMPARED)] = ()
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,93 @@ class View:
         return self.late + self.ahead
 
     @property
-    def sentence(*, sensors: int, late: int, ahead: int) -> str:
+    def sentence(self) -> str:
+        if self.rows and not self.sensors:
+            return _("Every sensor was revoked")
+        return sentence(sensors=self.sensors, late=self.late, ahead=self.ahead)
+
+    @property
+    def name(self) -> str:
+        return _("Telemetry")
+
+    @property
+    def title(self) -> str:
+        return words.title(self.name, problems=self.problems)
+
+    @property
+    def refresh_at(self) -> datetime | None:
+        """When the next sensor turns late, if nothing arrives."""
+        return turns_at(self.rows)
+
+
+def view(
+    company: Company,
+    readings: Sequence[Reading],
+    *,
+    now: datetime,
+    catalogue: Catalogue | None = None,
+    names: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+) -> View:
+    """`names`: of barns that are registered, by farm_id and barn_id: the barn's and the farm's."""
+    known = catalogue or Catalogue()
+    zone = words.zone(company.timezone)
+    ordered = sorted(readings, key=_place)
+    barns = [
+        _barn(place, list(group), (names or {}).get(place), known, now=now, zone=zone)
+        for place, group in itertools.groupby(ordered, key=_barn_of)
+    ]
+    return View(
+        company=company,
+        zone=words.zone_name(zone, now),
+        now=now,
+        as_of=f"{now.astimezone(zone):%H:%M:%S}",
+        barns=tuple(sorted(barns, key=lambda barn: barn.problems == 0)),
+    )
+
+
+def turns_at(rows: Iterable[Row]) -> datetime | None:
+    current = [row.late_at for row in rows if row.state is State.CURRENT]
+    return min(current) + timedelta(seconds=TURN_S) if current else None
+
+
+def address(device_id: str, metric_type: str) -> str:
+    """The page of a sensor."""
+    return f"/telemetry/{quote(device_id, safe='')}/{quote(metric_type, safe='')}"
+
+
+def expected_interval_s(instants: Sequence[datetime]) -> float:
+    """How often a sensor reports, by its last readings (oldest first)."""
+    gaps = [
+        gap
+        for earlier, later in itertools.pairwise(instants)
+        if (gap := (later - earlier).total_seconds()) > 0
+    ]
+    if not gaps:
+        return UNKNOWN_INTERVAL_S
+    return min(max(statistics.median(gaps), MIN_INTERVAL_S), MAX_INTERVAL_S)
+
+
+def _interval_s(reading: Reading) -> float:
+    """Buckets come at most once per window, and a little after their end."""
+    newest = reading.history[-INTERVAL_READINGS:]
+    interval_s = expected_interval_s([point.at for point in newest])
+    if reading.window is None:
+        return interval_s
+    return max(interval_s, WINDOW_S[reading.window]) + SETTLES_S
+
+
+def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
+    """A reading older than two expected intervals is late.
+
+    A reading from the future is not current: it would stay so as long as the clock is wrong.
+    """
+    age_s = (now - captured_at).total_seconds()
+    if age_s < -CLOCK_TOLERANCE_S:
+        return State.AHEAD
+    return State.LATE if age_s > 2 * interval_s else State.CURRENT
+
+
+def sentence(*, sensors: int, late: int, ahead: int) -> str:
     if sensors == 0:
         return _("No sensor has reported yet")
     if late == ahead == 0:

@@ -63,7 +63,7 @@ def steps(progress: Progress, tenant_id: str, *, now: datetime) -> list[Step]:
         Step(
             key="device",
             title=_("Add a device"),
-            text=_("At the edge; it prints the device’s login and a command to try it."),
+            text=_("At the edge; it prints the login of the device and a command to try it."),
             is_done=progress.has_device,
             commands=(f"farmiq device add {tenant_id} my-farm barn-1 climate-1",),
         ),

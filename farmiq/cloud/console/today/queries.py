@@ -1,4 +1,4 @@
-"""SQL of Today, with the person's rights (row level security). Few statements, whatever the size."""
+"""SQL of Today, with the rights of the person (row level security), in few statements."""
 
 from dataclasses import dataclass
 from datetime import date, datetime

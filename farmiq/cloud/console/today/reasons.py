@@ -397,7 +397,7 @@ def _cause(episode: Episode, explained: Mapping[str, str], cause_of: Mapping[str
     what = _EDGE_SIGNALS.get(episode.signal or "")
     if what and episode.edge_cluster_id:
         return _edge_cause(episode.edge_cluster_id, what)
-    if episode.is_absence and episode.farm_id in explained:
+    if episode.is_absence and episode.farm_id and episode.farm_id in explained:
         return _edge_cause(explained[episode.farm_id], "silent")
     if episode.is_absence and episode.device_id:
         return cause_of.get(episode.device_id, _device_cause(episode.device_id))

@@ -12,7 +12,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
-from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.sites.strips import Camera, Wake
 from farmiq.cloud.console.telemetry import queries as telemetry_queries
 from farmiq.cloud.console.telemetry import view as telemetry
@@ -87,13 +87,13 @@ class TodayPages:
 class SitesToday:
     """What the page of sites is made of."""
 
-    sites: Sequence[sites.Site]
-    days: Sequence[sites.Day]
+    sites: Sequence[site_list.Site]
+    days: Sequence[site_list.Day]
     wakes: Sequence[Wake]
     cameras: Sequence[Camera]
 
-    def view(self, company: Company, *, now: datetime) -> sites.View:
-        return sites.view(
+    def view(self, company: Company, *, now: datetime) -> site_list.View:
+        return site_list.view(
             company, self.sites, days=self.days, wakes=self.wakes, cameras=self.cameras, now=now
         )
 

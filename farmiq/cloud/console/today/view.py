@@ -1,4 +1,4 @@
-"""Pure: the page Today. The sentence, the title, the list and the cards come from the same reasons."""
+"""Pure: the page Today. Sentence, title, list and cards come from the same reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +111,8 @@ class View:
     @property
     def unwell(self) -> int:
         """Barns and sites that a reason is about."""
-        return sum(card.needs_attention for card in (*self.barns, *self.sites))
+        barns = sum(card.needs_attention for card in self.barns)
+        return barns + sum(card.needs_attention for card in self.sites)
 
     @property
     def elsewhere(self) -> int:
