@@ -11,7 +11,7 @@ from enum import IntEnum
 from urllib.parse import quote
 from uuid import UUID
 
-from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import metrics
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
@@ -111,7 +111,7 @@ class Known:
 
     now: datetime
     readings: telemetry.View
-    sites: Sequence[sites.Row] = ()
+    sites: Sequence[site_list.Row] = ()
     sites_since: Mapping[UUID, datetime] = field(default_factory=dict)
     episodes: Sequence[Episode] = ()
     edges: Sequence[Edge] = ()
@@ -423,7 +423,7 @@ def _episode_where(
     known: Known,
     episode: Episode,
     devices: Mapping[str, telemetry.Device],
-    site: sites.Row | None,
+    site: site_list.Row | None,
 ) -> str:
     if site is not None:
         return words.cut(site.site.site_name)
@@ -437,7 +437,7 @@ def _episode_where(
     return episode.edge_cluster_id or episode.device_id or episode.farm_id or _("The cloud")
 
 
-def _episode_places(episode: Episode, site: sites.Row | None) -> frozenset[Place]:
+def _episode_places(episode: Episode, site: site_list.Row | None) -> frozenset[Place]:
     if site is not None:
         return frozenset({("site", str(site.site.site_id))})
     if episode.farm_id and episode.barn_id:

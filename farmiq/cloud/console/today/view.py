@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
-from farmiq.cloud.console.sites import view as sites
+from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import sparkline
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.sparkline import Point
@@ -70,7 +70,7 @@ class BarnCard:
 class SiteCard:
     """`due`: images of today that should be here by now."""
 
-    row: sites.Row
+    row: site_list.Row
     place: Place
     needs_attention: bool
     received: int
@@ -294,7 +294,7 @@ def _site_cards(known: Known, unwell: frozenset[Place]) -> tuple[SiteCard, ...]:
     return tuple(sorted(cards, key=lambda card: not card.needs_attention))
 
 
-def _site_card(row: sites.Row, unwell: frozenset[Place]) -> SiteCard:
+def _site_card(row: site_list.Row, unwell: frozenset[Place]) -> SiteCard:
     counts = {tally.state: tally.count for tally in row.strip.tallies}
     later = counts.get(strips.State.DUE, 0)
     not_due = later + counts.get(strips.State.NOT_REQUIRED, 0)
