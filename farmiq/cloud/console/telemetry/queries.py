@@ -10,7 +10,7 @@ from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.plumbing import db
 
 HISTORY = 30
-MAX_ALERTS = 50
+MAX_ALERTS = 10
 # A page offers at most so many sensors to choose from.
 MAX_CHOICES = 1000
 
@@ -117,7 +117,7 @@ async def barn_names(connection: db.Connection) -> dict[tuple[str, str], tuple[s
 async def alerts(
     connection: db.Connection, sensor: Sensor, *, begin: datetime, end: datetime
 ) -> list[SensorAlert]:
-    """Alerts of a sensor's readings that were open in this time, newest first."""
+    """Alerts of a sensor's readings that were open in this time: those still open, the newest."""
     return await db.fetch_as(
         connection,
         SensorAlert,
@@ -127,7 +127,7 @@ async def alerts(
         where tenant_id = (select get_active_tenant_id()) and device_id = %(device)s
           and signal = 'telemetry.' || %(metric)s and state <> 'withdrawn'
           and opened_at < %(end)s and coalesce(resolved_at, 'infinity') > %(begin)s
-        order by opened_at desc limit %(limit)s
+        order by state in ('active', 'acknowledged') desc, opened_at desc limit %(limit)s
         """,
         {
             "device": sensor.device_id, "metric": sensor.metric_type, "begin": begin, "end": end,

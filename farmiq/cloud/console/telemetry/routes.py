@@ -260,6 +260,7 @@ async def _charts(
                 device_label=metrics.device_label(one.device_id, barn.barn_id),
                 dots=tuple(dots),
                 step=sensor.step_words(step),
+                step_s=step.length.total_seconds(),
                 alerts=tuple(alerts),
             )
         )

@@ -213,6 +213,7 @@ class Chart:
     device_label: str
     dots: tuple[Dot, ...]
     step: str
+    step_s: float
     alerts: tuple[SensorAlert, ...] = ()
 
     @property

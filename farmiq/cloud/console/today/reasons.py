@@ -382,7 +382,7 @@ def _of_episodes(
             cause=_cause(episode, explained, cause_of),
             rank=Rank.WARNING if episode.severity == "warning" else Rank.CRITICAL,
             where=_episode_where(known, episode, devices, site),
-            why=episode.message,
+            why=episode.message[:1].upper() + episode.message[1:],
             since=episode.opened_at,
             href=href,
             action=action,
