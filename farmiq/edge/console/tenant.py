@@ -1,0 +1,42 @@
+"""Pure: whose page it is, and with which rights somebody looks at it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farmiq.edge.api_keys import ROLES, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """The tenant whose page it is, as the shared templates want it.
+
+    `only_tenant_id` is the one tenant that the key reaches, None if it reaches all.
+    """
+
+    tenant_id: str
+    name: str
+    timezone: str
+    email: str
+    role: Role
+    areas: Sequence[str] | None = None
+    only_tenant_id: str | None = None
+
+    @property
+    def company_id(self) -> str:
+        """By this name the address and the switch of the page have it."""
+        return self.tenant_id
+
+    def reads(self, area: str) -> bool:
+        """Whether the key is for this area of the API (`/api/v1/{area}/…`)."""
+        return self.areas is None or area in self.areas
+
+    def may(self, area: str, role: Role) -> bool:
+        return self.reads(area) and ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectableTenant:
+    """A tenant that a key of all tenants can switch to."""
+
+    company_id: str
+    name: str
