@@ -10,14 +10,16 @@ import asyncio
 from datetime import timedelta
 
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import live, pages
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
+from farmiq.cloud.console.design.routes import DesignPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
+from farmiq.ui import live
 
 NAME = "cloud-console"
 
@@ -31,6 +33,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         patience_s = 60 * settings.weighvision_incomplete_min
         for area in (
             console_pages,
+            DesignPages(console_pages),
             CompanyPages(console_pages, settings.cookie_secure),
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
@@ -41,7 +44,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(live.run(url, hub))
+                group.create_task(live.run(url, hub, name=NAME))
                 group.create_task(_end_streams(server, hub))
         finally:
             hub.close()
