@@ -1,7 +1,6 @@
 """The way to the edge's pages: those that the key may read."""
 
 from farmiq.edge.console.tenant import Tenant
-from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
 from farmiq.ui.nav import Entry
 
@@ -22,7 +21,7 @@ ENTRIES = (
 def entries(tenant: Tenant) -> list[Entry]:
     """In the language of the page."""
     return [
-        Entry(entry.key, _(entry.name), entry.address, entry.icon, entry.on_phone)
+        entry.translated()
         for entry, areas in ENTRIES
         if not areas or any(tenant.reads(area) for area in areas)
     ]

@@ -43,8 +43,8 @@ class Pages:
         look.add_pages(
             app,
             ("/live", self.live, "GET"),
-            ("/static/{digest}/{name:path}", look.static, "GET"),
         )
+        look.add_files(app)
         app.router.default = look.not_found(app.router.default)
 
     async def live(self, request: Request) -> Response:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from farmiq.edge.api_keys import ROLES, Role
+from farmiq.ui import words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +43,25 @@ class SelectableTenant:
 
     company_id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageView:
+    """What every page shows beside its own; `page` is its entry in the way to the pages."""
+
+    company: Tenant
+    now: datetime
+    title: str
+    page: str
+
+    @property
+    def clock(self) -> ZoneInfo:
+        return words.zone(self.company.timezone)
+
+    @property
+    def zone(self) -> str:
+        return words.zone_name(self.clock, self.now)
+
+    def local(self, at: datetime) -> str:
+        """A moment in the tenant's time."""
+        return words.instant(at, now=self.now, zone=self.clock)
