@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from farmiq.edge.api_keys import ROLES, Role
@@ -65,3 +65,9 @@ class PageView:
     def local(self, at: datetime) -> str:
         """A moment in the tenant's time."""
         return words.instant(at, now=self.now, zone=self.clock)
+
+
+def bounds(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """The midnights at which a local day begins and ends."""
+    begin = datetime.combine(day, time(), tzinfo=zone)
+    return begin, datetime.combine(day + timedelta(days=1), time(), tzinfo=zone)

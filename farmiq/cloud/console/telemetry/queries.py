@@ -1,6 +1,6 @@
 """SQL of the latest readings, with the person's rights (row level security)."""
 
-from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.ui.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.plumbing import db
 

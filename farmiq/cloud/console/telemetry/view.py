@@ -16,8 +16,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry import sparkline
-from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.ui import sparkline
+from farmiq.ui.sparkline import Point
 from farmiq.messages import instants
 from farmiq.ui import words
 

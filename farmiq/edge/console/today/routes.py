@@ -1,8 +1,6 @@
 """The routes of Today: the page, its live part, and closing an alert."""
 
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
-from zoneinfo import ZoneInfo
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -10,6 +8,7 @@ from fastapi.responses import RedirectResponse
 from farmiq.edge import alerts
 from farmiq.edge.console.delivery import queries as delivery
 from farmiq.edge.console.pages import Pages, Visit
+from farmiq.edge.console.tenant import bounds
 from farmiq.edge.console.today import queries
 from farmiq.edge.console.today import view as today
 from farmiq.edge.console.today.view import TodayView
@@ -45,7 +44,8 @@ class TodayPages:
 
     async def _view(self, visit: Visit) -> TodayView:
         connection, tenant, now, _ = visit
-        begin, end = local_day(now, words.zone(tenant.timezone))
+        zone = words.zone(tenant.timezone)
+        begin, end = bounds(now.astimezone(zone).date(), zone)
         only = tenant.only_tenant_id
         found, count = (
             await queries.open_alerts(connection, only) if tenant.reads("alerts") else ([], 0)
@@ -75,10 +75,3 @@ class TodayPages:
             by = f"key {visit.signed_in.name}"
             await alerts.close_chosen(visit.connection, chosen, by=by)
         return RedirectResponse("/", 303, headers=look.HEADERS)
-
-
-def local_day(now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """The local midnight before now, and the one after."""
-    day = now.astimezone(zone).date()
-    begin = datetime.combine(day, time(), tzinfo=zone)
-    return begin, datetime.combine(day + timedelta(days=1), time(), tzinfo=zone)

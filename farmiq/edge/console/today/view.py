@@ -117,6 +117,8 @@ def view(
     patience_s: float,
 ) -> TodayView:
     found = link(backlog, now=now, patience_s=patience_s)
+    # A key for other areas than devices sees nothing of them.
+    silent = silent if tenant.reads("devices") else ()
     reasons = [*_of_alerts(alerts, tenant), *_others(tenant, silent, day, backlog, rejected)]
     # More alerts than are listed count too.
     problems = len(reasons) + alert_count - len(alerts)
@@ -127,7 +129,7 @@ def view(
         now=now,
         title=words.title(_("Today"), problems=problems),
         page="today",
-        sentence=_sentence(problems, device_count, len(silent)),
+        sentence=_sentence(problems, device_count if tenant.reads("devices") else None),
         tone="warn" if problems else "good",
         link=found,
         link_text=link_sentence(found, backlog, now=now, local=since),
@@ -142,10 +144,12 @@ def view(
     )
 
 
-def _sentence(problems: int, devices: int, silent: int) -> str:
-    if not devices and not problems:
-        return _("No device is registered yet")
+def _sentence(problems: int, devices: int | None) -> str:
     if not problems:
+        if devices is None:
+            return _("Nothing needs you")
+        if not devices:
+            return _("No device is registered yet")
         text = ngettext(
             "The only device reports and nothing needs you",
             "All %(count)s devices report and nothing needs you",
@@ -206,7 +210,7 @@ def _others(
                 since=silent[0].last_seen_at, href="/devices", action=_("Look at the devices"),
             )
         )  # fmt: skip
-    if day.incomplete:
+    if day.incomplete and tenant.reads("weighvision"):
         text = ngettext(
             "%(count)s weighing of today lacks a part.",
             "%(count)s weighings of today lack a part.",

@@ -6,7 +6,7 @@ import pytest
 
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry import view as readings
-from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.ui.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading, State
 from farmiq.plumbing import ids
 
