@@ -95,8 +95,8 @@ async def dead_by_reason(connection: db.Connection, tenant_id: str) -> list[tupl
     rows = await db.fetch_all(
         connection,
         """
-        select coalesce(dlq_reason, last_error_code, ''), event_type, count(*)::int
-        from (select dlq_reason, last_error_code, event_type from sync_outbox
+        select coalesce(dlq_reason, ''), event_type, count(*)::int
+        from (select dlq_reason, event_type from sync_outbox
           where status = 'dlq' and tenant_id = %s limit %s) d
         group by 1, 2 order by 3 desc, 1, 2 limit %s
         """,
