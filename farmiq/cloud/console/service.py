@@ -40,4 +40,27 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             console_pages,
             DesignPages(console_pages),
             CompanyPages(console_pages, settings.cookie_secure),
+            EntryPages(console_pages),
+            BatchForms(console_pages),
+            BatchPages(console_pages),
+            FeedPages(console_pages),
             TodayPages(console_pages),
+            TelemetryPages(console_pages),
+            WeighingPages(console_pages, patience_s),
+            SitePages(console_pages, camera_images.gallery(settings)),
+        ):
+            area.add_to(server.app)
+        server.ready("console.database", lambda: db.problem(pool))
+        server.ready("console.live", lambda: None if hub.listening else "hears no changes")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(live.run(url, hub, name=NAME))
+                group.create_task(_end_streams(server, hub))
+        finally:
+            hub.close()
+
+
+async def _end_streams(server: http.HttpServer, hub: live.Hub) -> None:
+    """So that stopping does not wait for browsers."""
+    await server.stopping.wait()
+    hub.close()
