@@ -14,6 +14,7 @@ from farmiq.cloud.console.devices.connectivity import Connectivity
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, Row
 from farmiq.cloud.console.schedules import cron
 from farmiq.cloud.console.telemetry import view as telemetry
+from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.messages import device as messages
 from farmiq.ui import words
 from farmiq.ui.charts import Column
@@ -107,6 +108,7 @@ class EventRow:
 class SensorRow:
     sensor: Sensor
     name: str
+    value: str
     href: str
     is_late: bool
 
@@ -167,6 +169,20 @@ class View:
         return words.title(words.cut(self.row.name), problems=int(self.row.standing.is_problem))
 
     @property
+    def as_of(self) -> str:
+        return f"{self.now.astimezone(self.zone_info):%H:%M:%S}"
+
+    @property
+    def sentence(self) -> str:
+        standing = self.row.standing
+        given = {
+            "name": words.cut(self.row.name), "state": standing.word, "why": standing.why
+        }  # fmt: skip
+        if standing.why:
+            return _("%(name)s: %(state)s, %(why)s") % given
+        return _("%(name)s: %(state)s") % given
+
+    @property
     def fragment(self) -> str:
         return f"{self.row.href}/parts"
 
@@ -183,6 +199,7 @@ def of_barn(
     device: BarnDevice,
     *,
     sensors: Sequence[Sensor],
+    catalogue: Catalogue,
     connectivity: Connectivity,
     events: Sequence[TimelineEvent],
     measured: Sequence[Measured],
@@ -193,7 +210,8 @@ def of_barn(
     rows = tuple(
         SensorRow(
             sensor=sensor,
-            name=sensor.metric_type,
+            name=catalogue.of(sensor.metric_type).label,
+            value=catalogue.of(sensor.metric_type).text(sensor.value),
             href=f"/telemetry/{quote(device.device_id, safe='')}"
             f"/{quote(sensor.metric_type, safe='')}",
             is_late=sensor.is_late(now),

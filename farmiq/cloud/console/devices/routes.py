@@ -16,6 +16,8 @@ from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.view import DevicesQuery
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
+from farmiq.cloud.console.telemetry import queries as telemetry_queries
+from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.cloud.identity.store import SignIn
 from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing.http import HttpError
@@ -136,6 +138,7 @@ class DevicePages:
             zone = words.zone(device.timezone or company.timezone)
             begin = connectivity.begin_at(now, zone)
             sensors = await queries.sensors(connection, device_id)
+            entries = await telemetry_queries.catalogue(connection)
             events = await queries.barn_events(connection, device_id)
             measured = await queries.barn_measured(connection, device_id, begin=begin)
             dropped = await queries.dropped(connection, device_id, begin=begin)
@@ -157,6 +160,7 @@ class DevicePages:
             company,
             device,
             sensors=sensors,
+            catalogue=Catalogue(entries),
             connectivity=week,
             events=events,
             measured=measured,
