@@ -3,7 +3,6 @@
 from farmiq.ui.i18n import marked
 from farmiq.ui.nav import Entry
 
-
 ENTRIES = (
     Entry("today", marked("Today"), "/", "today", on_phone=True),
     Entry("batches", marked("Batches"), "/batches", "batches", on_phone=True),

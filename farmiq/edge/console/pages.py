@@ -164,5 +164,3 @@ async def _described(connection: db.Connection, tenant_id: str) -> tuple[str, st
     )
     name, timezone = rows[0]
     return name or tenant_id, timezone
-
-

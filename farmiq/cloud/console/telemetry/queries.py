@@ -1,8 +1,8 @@
 """SQL of the latest readings, with the person's rights (row level security)."""
 
-from farmiq.ui.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.plumbing import db
+from farmiq.ui.sparkline import Point
 
 HISTORY = 30
 

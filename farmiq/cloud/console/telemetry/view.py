@@ -16,10 +16,9 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.ui import sparkline
-from farmiq.ui.sparkline import Point
 from farmiq.messages import instants
-from farmiq.ui import words
+from farmiq.ui import sparkline, words
+from farmiq.ui.sparkline import Point
 
 MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0

@@ -187,9 +187,7 @@ def _sentence(sensors: int, problems: int) -> str:
     if not sensors:
         return _("No sensor reports yet")
     if not problems:
-        text = ngettext(
-            "The only sensor is current", "All %(count)s sensors are current", sensors
-        )
+        text = ngettext("The only sensor is current", "All %(count)s sensors are current", sensors)
         return text % {"count": words.number(sensors)}
     text = ngettext(
         "%(count)s of %(total)s sensors is late or has a wrong clock",
@@ -227,7 +225,11 @@ def sensor_view(
         row=shown,
         range=wanted,
         tabs=[(known.key, known.key, f"{address}?range={known.key}") for known in RANGES],
-        columns=[Column(_("Lowest"), "low"), Column(_("Highest"), "high"), Column(_("Mean"), "line")],
+        columns=[
+            Column(_("Lowest"), "low"),
+            Column(_("Highest"), "high"),
+            Column(_("Mean"), "line"),
+        ],
         points=with_gaps(buckets, step=wanted.step),
         note=_("each point is %(time)s") % {"time": words.duration(wanted.step.total_seconds())},
         fragment=f"{address}/parts?range={wanted.key}",

@@ -80,9 +80,7 @@ async def silent_devices(connection: db.Connection, tenant_id: str) -> list[Sile
     )
 
 
-async def day(
-    connection: db.Connection, tenant_id: str, *, begin: datetime, end: datetime
-) -> Day:
+async def day(connection: db.Connection, tenant_id: str, *, begin: datetime, end: datetime) -> Day:
     (found,) = await db.fetch_as(
         connection,
         Day,
