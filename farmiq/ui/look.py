@@ -80,7 +80,7 @@ def _asset(file: Path) -> tuple[str, Asset]:
 # Read once.
 files = dict(_asset(file) for file in (HERE / "static").rglob("*") if file.suffix in _MEDIA_TYPES)
 
-_loader = jinja2.FileSystemLoader([HERE / "templates"])
+_loader = jinja2.FileSystemLoader([HERE / "templates", HERE / "entry"])
 _templates = jinja2.Environment(
     loader=_loader,
     autoescape=True,
