@@ -11,8 +11,12 @@ from datetime import timedelta
 
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
+from farmiq.cloud.console.batches.routes import BatchPages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.design.routes import DesignPages
+from farmiq.cloud.console.entry.batches import BatchForms
+from farmiq.cloud.console.entry.routes import EntryPages
+from farmiq.cloud.console.feed.routes import FeedPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.today.routes import TodayPages
@@ -36,6 +40,10 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             console_pages,
             DesignPages(console_pages),
             CompanyPages(console_pages, settings.cookie_secure),
+            EntryPages(console_pages),
+            BatchForms(console_pages),
+            BatchPages(console_pages),
+            FeedPages(console_pages),
             TodayPages(console_pages),
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),

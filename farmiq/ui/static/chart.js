@@ -37,7 +37,12 @@ function read(figure) {
   return { isTime, roles, data: [xs, ...columns] };
 }
 
+// Lines of one chart differ by colour and by dashes.
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [14, 4]];
+
 function series(roles, colours) {
+  const tints = [colours.accent, colours.good, colours.warn, colours.bad, colours.muted, colours.text];
+  let lines = -1;
   return roles.map(({ label, role }) => {
     const common = { label, spanGaps: false };
     if (role === "points") {
@@ -48,8 +53,9 @@ function series(roles, colours) {
     }
     if (role === "expected") return { ...common, stroke: colours.muted, width: 1.5, dash: [6, 4], points: { show: false } };
     if (role === "forecast") return { ...common, stroke: colours.warn, width: 2, dash: [2, 4], points: { show: false } };
-    if (role.endsWith("low") || role.endsWith("high")) return { ...common, stroke: "transparent", width: 0, points: { show: false } };
-    return { ...common, stroke: colours.accent, width: 2, points: { show: roles.length === 1 ? undefined : false, size: 4, fill: colours.accent, filter: alone } };
+    if (role.endsWith("low") || role.endsWith("high")) return { ...common, class: "band", stroke: "transparent", width: 0, points: { show: false } };
+    lines = (lines + 1) % DASHES.length;
+    return { ...common, stroke: tints[lines], dash: DASHES[lines], width: 2, points: { show: roles.length === 1 ? undefined : false, size: 4, fill: tints[lines], filter: alone } };
   });
 }
 
@@ -105,7 +111,7 @@ function draw(figure) {
     return;
   }
   old?.plot.destroy();
-  const names = { accent: "--accent", muted: "--muted", warn: "--warn", line: "--line", text: "--text" };
+  const names = { accent: "--accent", good: "--good", bad: "--bad", muted: "--muted", warn: "--warn", line: "--line", text: "--text" };
   const colours = Object.fromEntries(Object.entries(names).map(([key, name]) => [key, resolved(name)]));
   const decimals = Number(figure.dataset.decimals);
   const zone = figure.dataset.zone;

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from farmiq.cloud.console.telemetry.metrics import CatalogueEntry
 from farmiq.cloud.console.telemetry.sensor import Sensor, SensorAlert
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.plumbing import db
+from farmiq.ui.sparkline import Point
 
 HISTORY = 30
 MAX_ALERTS = 10

@@ -17,13 +17,13 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry import metrics, sparkline
+from farmiq.cloud.console.telemetry import metrics
 from farmiq.cloud.console.telemetry.metrics import Catalogue, Metric
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.messages import instants
-from farmiq.ui import words
+from farmiq.ui import sparkline, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
+from farmiq.ui.sparkline import Point
 
 MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0

@@ -8,18 +8,17 @@ from urllib.parse import quote
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as site_list
-from farmiq.cloud.console.telemetry import sparkline
 from farmiq.cloud.console.telemetry import view as telemetry
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.cloud.console.telemetry.view import State
 from farmiq.cloud.console.today import pipeline, reasons
 from farmiq.cloud.console.today.first_steps import Step
 from farmiq.cloud.console.today.pipeline import Segment
 from farmiq.cloud.console.today.queries import RegisteredBarn
 from farmiq.cloud.console.today.reasons import Known, Place, Rank, Reason
-from farmiq.ui import words
+from farmiq.ui import sparkline, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
+from farmiq.ui.sparkline import Point
 
 PAGE = "today"
 DAY_S = 86_400.0

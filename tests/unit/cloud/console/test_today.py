@@ -11,13 +11,13 @@ from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import view as telemetry
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.cloud.console.today import first_steps, reasons
 from farmiq.cloud.console.today import view as today
 from farmiq.cloud.console.today.queries import Progress, RegisteredBarn
 from farmiq.cloud.console.today.reasons import Edge, Episode, Known, Rank, Reason
 from farmiq.plumbing import ids
+from farmiq.ui.sparkline import Point
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 COMPANY = Company(

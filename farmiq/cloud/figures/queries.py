@@ -1,8 +1,10 @@
 """What people ask of figures, for the API and the command line; run as whoever asks."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+from farmiq.farm.standards import StandardRow
 from farmiq.plumbing import db
 
 
@@ -33,6 +35,14 @@ async def page(tx: db.Connection, wanted: dict[str, Any]) -> list[dict[str, Any]
 
 async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str, Any] | None:
     """A batch with its animals of today, and the latest figure of each type; None if unknown."""
+    found = await summaries(tx, tenant_id, [batch_id])
+    return found[0] if found else None
+
+
+async def summaries(
+    tx: db.Connection, tenant_id: str, batch_ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """As `summary`, of many batches, in the order of their ids."""
     batches = await db.fetch_dicts(
         tx,
         """
@@ -53,24 +63,25 @@ async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str,
               coalesce(sum(d.weighed_count), 0)::bigint as weighed_count,
               coalesce(sum(d.outlier_count), 0)::bigint as outlier_count
             from batch_days d where d.tenant_id = b.tenant_id and d.batch_id = b.batch_id) d
-        where b.tenant_id = %s and b.batch_id = %s
+        where b.tenant_id = %s and b.batch_id = any(%s)
+        order by b.batch_id
         """,
-        (tenant_id, batch_id),
+        (tenant_id, [*batch_ids]),
     )
-    if not batches:
-        return None
-    figures = await db.fetch_dicts(
+    figures: dict[str, list[dict[str, Any]]] = {batch["batch_id"]: [] for batch in batches}
+    for figure in await db.fetch_dicts(
         tx,
         """
-        select distinct on (k.kpi_type) k.kpi_type, k.kpi_date, k.value, k.unit,
-          k.source_event_count, k.expected_value, k.difference
+        select distinct on (k.batch_id, k.kpi_type) k.batch_id, k.kpi_type, k.kpi_date, k.value,
+          k.unit, k.source_event_count, k.expected_value, k.difference
         from kpi_daily k
-        where k.tenant_id = %s and k.batch_id = %s and k.value is not null
-        order by k.kpi_type, k.kpi_date desc
+        where k.tenant_id = %s and k.batch_id = any(%s) and k.value is not null
+        order by k.batch_id, k.kpi_type, k.kpi_date desc
         """,
-        (tenant_id, batch_id),
-    )
-    return {**batches[0], "figures": figures}
+        (tenant_id, [*figures]),
+    ):
+        figures[figure.pop("batch_id")].append(figure)
+    return [{**batch, "figures": figures[batch["batch_id"]]} for batch in batches]
 
 
 async def weighed_dates(
@@ -121,4 +132,26 @@ async def has_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> bool:
             tenant_id,
             batch_id,
         )
+    )
+
+
+async def standard(
+    tx: db.Connection, tenant_id: str, *, species: str, breed: str | None, sex: str
+) -> list[StandardRow]:
+    """The standard of a breed and sex, else that of both sexes together, by age."""
+    return await db.fetch_as(
+        tx,
+        StandardRow,
+        """
+        with of_breed as (
+          select * from breed_standards
+          where tenant_id = %(tenant_id)s and species = %(species)s and breed = %(breed)s
+            and sex in (%(sex)s, 'mixed')
+        )
+        select age_days, weight_kg, daily_gain_g, feed_conversion, mortality_pct from of_breed
+        where sex = case when exists (select from of_breed where sex = %(sex)s)
+          then %(sex)s else 'mixed' end
+        order by age_days
+        """,
+        {"tenant_id": tenant_id, "species": species, "breed": breed, "sex": sex},
     )
