@@ -19,6 +19,7 @@ from farmiq.cloud.console.entry.routes import EntryPages
 from farmiq.cloud.console.feed.routes import FeedPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
+from farmiq.cloud.console.today.routes import TodayPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
@@ -43,6 +44,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             BatchForms(console_pages),
             BatchPages(console_pages),
             FeedPages(console_pages),
+            TodayPages(console_pages),
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),

@@ -53,8 +53,9 @@ class CompanyPages:
             opened = await self.pages.sign_ins.sign_in(
                 form.get("email", ""),
                 form.get("password", ""),
-                network=http.network(request),
+                client=sign_in.client(request),
                 browser=request.cookies.get(BROWSER_COOKIE),
+                before=request.cookies.get(sign_in.COOKIE),
             )
         except sign_in.RejectedError:
             return self._form(request, form, error=http.HttpError(401, REJECTED))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.console.telemetry import sparkline
-from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.ui import sparkline
+from farmiq.ui.sparkline import Point
 
 START = datetime(2026, 3, 10, tzinfo=UTC)
 

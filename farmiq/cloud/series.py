@@ -1,4 +1,7 @@
-"""Telemetry's SQL for the API, with the person's rights (row level security)."""
+"""Series of telemetry: their readings and rollups of a time, with the person's rights.
+
+For the API and the pages; row level security decides what is seen.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +65,7 @@ class CloudBucket:
     unit: str
 
 
-async def series(connection: db.Connection, place: Place, *, limit: int) -> list[KnownSeries]:
+async def known(connection: db.Connection, place: Place, *, limit: int) -> list[KnownSeries]:
     return await db.fetch_as(
         connection,
         KnownSeries,

@@ -1,7 +1,7 @@
 import pytest
 
-from farmiq.cloud.identity import attempts
-from farmiq.cloud.identity.attempts import Attempts, Bound
+from farmiq.plumbing import attempts
+from farmiq.plumbing.attempts import Attempts, Bound
 
 A, B = [Bound("a", 1, window_s=10)], [Bound("b", 1, window_s=10)]
 
