@@ -5,5 +5,17 @@ from pathlib import Path
 from farmiq.ui import look
 
 # Each area has its templates beside its code.
-AREAS = ("company", "telemetry", "weighings", "sites", "design")
+AREAS = (
+    "company",
+    "telemetry",
+    "weighings",
+    "sites",
+    "design",
+    "delivery",
+    "dead_letters",
+    "settings",
+    "settings/people",
+    "settings/edges",
+    "settings/audit",
+)
 look.add_templates(*(Path(__file__).parent / area for area in AREAS))

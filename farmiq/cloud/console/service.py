@@ -12,7 +12,13 @@ from datetime import timedelta
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
+from farmiq.cloud.console.dead_letters.routes import DeadLetterPages
+from farmiq.cloud.console.delivery.routes import DeliveryPages
 from farmiq.cloud.console.design.routes import DesignPages
+from farmiq.cloud.console.settings.audit.routes import AuditPages
+from farmiq.cloud.console.settings.edges.routes import EdgePages
+from farmiq.cloud.console.settings.people.routes import PeoplePages
+from farmiq.cloud.console.settings.routes import SettingsPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
@@ -38,6 +44,12 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),
+            DeliveryPages(console_pages),
+            DeadLetterPages(console_pages),
+            SettingsPages(console_pages, settings),
+            PeoplePages(console_pages),
+            EdgePages(console_pages, settings.public_url),
+            AuditPages(console_pages),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))
