@@ -304,6 +304,19 @@ async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, 
     )
 
 
+async def close_at_edge(tx: db.Connection, keys: Collection[tuple[str, UUID]]) -> None:
+    """The edge has closed these too, which a person had ended here before."""
+    if keys:
+        await tx.execute(
+            """
+            update alert_episodes e set is_open_at_edge = false
+            from unnest(%s::text[], %s::uuid[]) as k(tenant_id, episode_id)
+            where e.tenant_id = k.tenant_id and e.episode_id = k.episode_id and e.is_open_at_edge
+            """,
+            ([key[0] for key in keys], [key[1] for key in keys]),
+        )
+
+
 # --- values of the past
 
 
@@ -581,7 +594,8 @@ async def history(
         Past,
         """
         select episode_id, cause, opened_at, resolved_at, raised_at,
-          paged_at is not null as is_paged
+          paged_at is not null as is_paged,
+          ended_reason is not null and ended_reason <> 'rule' as is_fixed
         from alert_episodes
         where tenant_id = %s and cause = any(%s) and state <> 'withdrawn'
           and (resolved_at is null or resolved_at >= %s)
