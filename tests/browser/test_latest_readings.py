@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from farmiq.cloud.console import words
+from farmiq.ui import words
 from tests.browser import barns, patience, person
 from tests.browser.served import Served, streams
 

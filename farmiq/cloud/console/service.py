@@ -10,7 +10,7 @@ import asyncio
 from datetime import timedelta
 
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import live, pages
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
@@ -18,6 +18,7 @@ from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
+from farmiq.ui import live
 
 NAME = "cloud-console"
 
@@ -41,7 +42,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("console.live", lambda: None if hub.listening else "hears no changes")
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(live.run(url, hub))
+                group.create_task(live.run(url, hub, name=NAME))
                 group.create_task(_end_streams(server, hub))
         finally:
             hub.close()

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import forms, look, pages
+from farmiq.cloud.console import pages
 from farmiq.cloud.identity import session, sign_in, store
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.plumbing import http
+from farmiq.ui import forms, look
 
 # The CSRF token of the sign-in form, for which there is no sign-in yet.
 FORM_COOKIE = "farmiq_form"

@@ -11,12 +11,12 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud import completeness
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.strips import Camera, State, Strip, Wake
 from farmiq.cloud.console.sites.view import Day, Site
+from farmiq.ui import words
 
 MAX_ROWS = 100
 # Besides the newest, so many failed ones are listed, each with its button.

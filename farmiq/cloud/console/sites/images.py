@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from uuid import UUID
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import view as sites
+from farmiq.ui import words
 
 STATUS_WORDS = {"complete": "here", "receiving": "on its way", "failed": "failed"}
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import camera_images
-from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import images, queries, schedules, strips
 from farmiq.cloud.console.sites import view as sites
@@ -28,6 +28,7 @@ from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.images.gallery import Gallery
+from farmiq.ui import look, words
 
 SITE = "/sites/{site_id}"
 IMAGE = "/sites/images/{image_id}"

@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud import completeness
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.day import Change, May
 from farmiq.cloud.console.sites.strips import Camera
 from farmiq.cloud.console.sites.view import Site
+from farmiq.ui import words
 
 MAX_CRON = 200
 # Examples beside the input field.

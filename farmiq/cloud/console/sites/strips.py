@@ -11,8 +11,8 @@ from enum import StrEnum
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
+from farmiq.ui import words
 
 # A camera may wake a little late and needs time to send: it is overdue only after that.
 GRACE = timedelta(minutes=10)

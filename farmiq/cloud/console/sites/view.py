@@ -12,10 +12,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud import completeness
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites.strips import Camera, Strip, Wake
+from farmiq.ui import words
 
 # After midnight a day opens within a minute; until then the page refreshes.
 OPENING = timedelta(seconds=30)

@@ -10,11 +10,12 @@ from fastapi import FastAPI, Request, Response
 
 from farmiq import api
 from farmiq.api import route
-from farmiq.cloud.console import look, pages
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.telemetry import queries
 from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
+from farmiq.ui import look
 
 
 class LatestReading(api.Model):

@@ -15,11 +15,11 @@ from enum import StrEnum
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry import sparkline
 from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.messages import instants
+from farmiq.ui import words
 
 MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0

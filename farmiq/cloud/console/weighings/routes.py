@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.weighings import api as weighing_api
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
@@ -18,6 +18,7 @@ from farmiq.cloud.console.weighings.view import Detail, View, Weighing
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
+from farmiq.ui import look, words
 
 
 class DayFilter(api.Filter):

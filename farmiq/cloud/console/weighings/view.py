@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
 from farmiq.farm import buckets
 from farmiq.messages import weighvision
 from farmiq.messages.kinds import MAX_WEIGHT_KG
+from farmiq.ui import words
 
 INCOMPLETE = "INCOMPLETE"
 STATES = ("created", "finalized", "cancelled", INCOMPLETE)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.console import look
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import schedules, strips
@@ -18,6 +17,7 @@ from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.day import Change, May, SiteDayQuery, WakeImage
 from farmiq.cloud.console.sites.strips import Camera, Cell, State, Stay, Wake
 from farmiq.cloud.console.sites.view import Day, Site
+from farmiq.ui import look
 
 BANGKOK, BERLIN = ZoneInfo("Asia/Bangkok"), ZoneInfo("Europe/Berlin")
 TODAY = date(2025, 1, 15)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from farmiq.api import problems
-from farmiq.cloud.console import look
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.console.weighings.routes import DayFilter
 from farmiq.cloud.console.weighings.view import Weighing, WeighingsQuery
 from farmiq.messages import kinds
+from farmiq.ui import look
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
 COMPANY = Company(

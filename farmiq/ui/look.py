@@ -16,8 +16,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from farmiq.cloud.console import words
 from farmiq.plumbing import db, http, log
+from farmiq.ui import i18n, words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -30,14 +32,18 @@ HEADERS = {
 }
 
 PROBLEMS = {
-    404: ("There is no such page", "The address may be mistyped, or what stood here has moved."),
-    429: ("Too many requests", "Wait a little, then try again."),
+    403: (marked("This is not open to you"), ""),
+    404: (
+        marked("There is no such page"),
+        marked("The address may be mistyped, or what stood here has moved."),
+    ),
+    429: (marked("Too many requests"), marked("Wait a little, then try again.")),
     503: (
-        "The database does not answer",
-        "Readings that arrive meanwhile are kept. Try again in a moment.",
+        marked("The database does not answer"),
+        marked("Readings that arrive meanwhile are kept. Try again in a moment."),
     ),
 }
-OTHER_PROBLEM = ("Something went wrong", "")
+OTHER_PROBLEM = (marked("Something went wrong"), "")
 _SIGN_IN, _SERVER_ERROR = 401, 500
 MAX_ADDRESS_CHARS = 1000
 # One slash and no backslash: browsers treat `//host` and `/\\host` as another site, and ignore
@@ -50,10 +56,10 @@ HERE = Path(__file__).parent
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-AREAS = ("templates", "company", "telemetry", "weighings", "sites")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +80,30 @@ def _asset(file: Path) -> tuple[str, Asset]:
 # Read once.
 files = dict(_asset(file) for file in (HERE / "static").rglob("*") if file.suffix in _MEDIA_TYPES)
 
+_loader = jinja2.FileSystemLoader([HERE / "templates"])
 _templates = jinja2.Environment(
-    loader=jinja2.FileSystemLoader([HERE / area for area in AREAS]),
+    loader=_loader,
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    extensions=["jinja2.ext.i18n"],
 )
+_templates.install_gettext_callables(  # type: ignore[attr-defined] # of the extension
+    i18n.gettext, i18n.ngettext, newstyle=True
+)
+_templates.globals["language"] = i18n.language
 _templates.globals["asset"] = lambda name: files[name].address
 _templates.filters["number"] = words.number
 _templates.filters["count"] = words.count
 _templates.filters["cut"] = words.cut
+_templates.filters["day"] = words.day
+_templates.filters["percent"] = words.percent
+
+
+def add_templates(*folders: Path) -> None:
+    """Find templates in these folders too; names are unique over all areas of a site."""
+    _loader.searchpath.extend(str(f) for f in folders if str(f) not in _loader.searchpath)
 
 
 def render(template: str, **values: Any) -> str:
@@ -152,33 +171,44 @@ def with_error_pages(endpoint: Endpoint) -> Endpoint:
     @wraps(endpoint)
     async def answer(*arguments: Any, **named: Any) -> Any:
         request: Request = named["request"] if "request" in named else arguments[0]
-        try:
-            return await endpoint(*arguments, **named)
-        except db.UNAVAILABLE as error:
-            log.get("cloud-console").warning("console.no_database", error=db.first_line(error))
-            return _answer(request, http.HttpError(503, PROBLEMS[503][0], retry_after_s=5))
-        except http.HttpError as error:
-            return _answer(request, error)
-        except Exception as error:
-            if not is_browser(request):
-                raise
-            log.get("cloud-console").error("console.failed", error=repr(error), exc_info=error)
-            failure = http.HttpError(_SERVER_ERROR, "something went wrong on our side")
-            return problem_page(request, failure)
+        # Programs compare texts: what they get is English, whatever their machine's language is.
+        is_program = request.url.path.startswith("/api/")
+        with i18n.use("en" if is_program else i18n.of_request(request)):
+            return await _answer_of(endpoint, request, arguments, named)
 
     return answer
+
+
+async def _answer_of(
+    endpoint: Endpoint, request: Request, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    try:
+        return await endpoint(*arguments, **named)
+    except db.UNAVAILABLE as error:
+        log.get("console").warning("console.no_database", error=db.first_line(error))
+        return _error(request, http.HttpError(503, PROBLEMS[503][0], retry_after_s=5))
+    except http.HttpError as error:
+        return _error(request, error)
+    except Exception as error:
+        if not is_browser(request):
+            raise
+        log.get("console").error("console.failed", error=repr(error), exc_info=error)
+        failure = http.HttpError(_SERVER_ERROR, "something went wrong on our side")
+        return problem_page(request, failure)
 
 
 def not_found(otherwise: ASGIApp) -> ASGIApp:
     """The app for unknown routes: a page for browsers, else `otherwise`."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def unknown(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and is_browser(request := Request(scope)):
-            await problem_page(request, http.HttpError(404, "Not Found"))(scope, receive, send)
+            with i18n.use(i18n.of_request(request)):
+                answer = problem_page(request, http.HttpError(404, "Not Found"))
+            await answer(scope, receive, send)
         else:
             await otherwise(scope, receive, send)
 
-    return answer
+    return unknown
 
 
 def problem_page(request: Request, error: http.HttpError) -> Response:
@@ -186,8 +216,8 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
     response = page(
         "problem.html",
         status=error.status,
-        headline=headline,
-        advice=advice or f"{error.message[:1].upper()}{error.message[1:]}.",
+        headline=_(headline),
+        advice=_(advice) if advice else f"{error.message[:1].upper()}{error.message[1:]}.",
         trace_id=http.trace_id(request) if error.status >= _SERVER_ERROR else "",
     )
     if error.retry_after_s:
@@ -195,7 +225,7 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
     return response
 
 
-def _answer(request: Request, error: http.HttpError) -> Response:
+def _error(request: Request, error: http.HttpError) -> Response:
     if is_browser(request):
         return to_sign_in(request) if error.status == _SIGN_IN else problem_page(request, error)
     return http.error_response(request, error)

@@ -1,6 +1,6 @@
 """Live pages: one LISTEN per process, passed on to the browsers of the company that changed.
 
-telemetry, weighvision, cameras --NOTIFY …_changed--> [hub]
+services --NOTIFY …_changed with the company--> [hub]
 [hub] --Server-Sent Events: "fetch again"--> browsers
 """
 
@@ -19,7 +19,11 @@ MAX_PER_SIGN_IN = 10
 
 # The topics of pages, and the database channels of their changes.
 TELEMETRY, WEIGHVISION, CAMERA = "telemetry", "weighvision", "camera"
-CHANNELS = {about: f"{about}_changed" for about in (TELEMETRY, WEIGHVISION, CAMERA)}
+ALERTS, FIGURES, DELIVERY = "alerts", "figures", "delivery"
+TOPICS = (TELEMETRY, WEIGHVISION, CAMERA, ALERTS, FIGURES, DELIVERY)
+# A page about everything, such as Today.
+ANY = "any"
+CHANNELS = {about: f"{about}_changed" for about in TOPICS}
 
 # A browser cannot see comments of the stream, so the beat is an event too.
 BEAT = b"event: beat\ndata: {}\n\n"
@@ -62,7 +66,7 @@ class Hub:
 
     def changed(self, company_id: str, about: str = TELEMETRY) -> None:
         for subscription in self._subscriptions:
-            if (subscription.company_id, subscription.about) == (company_id, about):
+            if subscription.company_id == company_id and subscription.about in (about, ANY):
                 subscription.woken.set()
 
     def hear(self, listening: bool) -> None:  # noqa: FBT001 - a callback of listen.run
@@ -112,12 +116,10 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-async def run(url: str, hub: Hub) -> None:
+async def run(url: str, hub: Hub, *, name: str) -> None:
     """Listen to the database for ever; the hub knows when that fails."""
 
     def on_notice(channel: str, company_id: str) -> None:
         hub.changed(company_id, channel.removesuffix("_changed"))
 
-    await listen.run(
-        url, CHANNELS.values(), name="cloud-console", on_notice=on_notice, on_listening=hub.hear
-    )
+    await listen.run(url, CHANNELS.values(), name=name, on_notice=on_notice, on_listening=hub.hear)

@@ -8,8 +8,8 @@ from fastapi import Request
 
 from farmiq.plumbing import http
 
-MAX_BYTES = 16 * 1024
-MAX_FIELDS = 16
+MAX_BYTES = 64 * 1024
+MAX_FIELDS = 64
 FORM = "application/x-www-form-urlencoded"
 
 

@@ -1,8 +1,17 @@
-"""Pure: numbers, ages and times as text for people. console.js formats ages in the same way."""
+"""Numbers, ages and times as text for people, in the language of the page.
 
+console.js formats ages in the same way.
+"""
+
+import functools
 import math
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from babel import dates, numbers
+
+from farmiq.ui import i18n
+from farmiq.ui.i18n import gettext as _
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _THOUSAND = 1000
@@ -13,16 +22,16 @@ def duration(seconds: float) -> str:
     """Rounded down."""
     whole = max(0, math.floor(seconds))
     if whole < _MINUTE:
-        return f"{whole} s"
+        return _("%(count)s s") % {"count": whole}
     if whole < _HOUR:
-        return f"{whole // _MINUTE} min"
+        return _("%(count)s min") % {"count": whole // _MINUTE}
     if whole < 2 * _DAY:
-        return f"{whole // _HOUR} h"
-    return f"{whole // _DAY} days"
+        return _("%(count)s h") % {"count": whole // _HOUR}
+    return _("%(count)s days") % {"count": whole // _DAY}
 
 
 def ago(seconds: float) -> str:
-    return "just now" if seconds < 1 else f"{duration(seconds)} ago"
+    return _("just now") if seconds < 1 else _("%(time)s ago") % {"time": duration(seconds)}
 
 
 def count(number_of: int, thing: str) -> str:
@@ -38,17 +47,45 @@ def title(page: str, *, problems: int) -> str:
     return f"({problems}) {page}" if problems else page
 
 
-def number(value: float) -> str:
-    """Rounded; the exact value is in the title and in the JSON."""
+def number(value: float, decimals: int | None = None) -> str:
+    """Rounded; with `decimals` exactly so many. The exact value is in data-value and the JSON."""
     size = abs(value)
     if not math.isfinite(value):
-        return "no number"
+        return _("no number")
     if size >= _UGLY_ABOVE or 0 < size < _UGLY_BELOW:
-        return f"{value:.3g}"
+        return _localized(f"{value:.3g}")
+    if decimals is not None:
+        return _localized(f"{round(value, decimals) + 0.0:,.{decimals}f}")
     digits = 1 if size >= _THOUSAND else 2 if size >= 1 else 3
     text = f"{value:,.{digits}f}"
     text = text.rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
+    return _localized("0" if text == "-0" else text)
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """Of 0.123: 12 %."""
+    return f"{number(100 * share, decimals)}\u00a0%"
+
+
+def _localized(text: str) -> str:
+    """The text of an English number with the separators of the page's language."""
+    decimal, group = _separators(i18n.locale())
+    return text.translate(str.maketrans({".": decimal, ",": group}))
+
+
+@functools.cache
+def _separators(locale: str) -> tuple[str, str]:
+    return numbers.get_decimal_symbol(locale), numbers.get_group_symbol(locale)
+
+
+def day(of: date, *, today: date | None = None) -> str:
+    """18 Nov; with the year unless it is that of `today`."""
+    fields = "MMMd" if today is not None and of.year == today.year else "yMMMd"
+    return str(dates.format_skeleton(fields, of, locale=i18n.locale()))
+
+
+def weekday(of: date) -> str:
+    return str(dates.format_date(of, "EEEE", locale=i18n.locale()))
 
 
 def zone(name: str) -> ZoneInfo:
@@ -70,9 +107,7 @@ def instant(at: datetime, *, now: datetime, zone: ZoneInfo) -> str:
     here, today = at.astimezone(zone), now.astimezone(zone)
     if here.date() == today.date():
         return f"{here:%H:%M:%S}"
-    if here.year == today.year:
-        return f"{here.day} {here:%b %H:%M}"
-    return f"{here.day} {here:%b %Y %H:%M}"
+    return f"{day(here.date(), today=today.date())} {here:%H:%M}"
 
 
 def _offset(offset: timedelta) -> str:
