@@ -202,9 +202,7 @@ class Looks:
             ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
         return {"ended": ended}
 
-    async def _gone(
-        self, tx: db.Connection, busy: Collection[Series]
-    ) -> dict[Series, EndReason]:
+    async def _gone(self, tx: db.Connection, busy: Collection[Series]) -> dict[Series, EndReason]:
         """Series whose edge, device or camera is no more, each with the reason."""
         edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
         cameras = await looks.live_cameras(tx)

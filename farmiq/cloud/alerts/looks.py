@@ -69,9 +69,7 @@ async def silent_series(
     ]
 
 
-async def gone_devices(
-    tx: db.Connection, series: Collection[Series]
-) -> dict[Series, EndReason]:
+async def gone_devices(tx: db.Connection, series: Collection[Series]) -> dict[Series, EndReason]:
     """Of these series of telemetry those whose device was moved, revoked or is silent for long."""
     if not series:
         return {}

@@ -208,7 +208,9 @@ async def _end_rule(tx: db.Connection, tenant_id: str, rule_id: str) -> None:
         tenant_id,
         rule_id,
     )
-    await episodes.resolve_all(tx, [episodes.Ending(tenant_id, row[0], row[1], reason="rule") for row in rows])
+    await episodes.resolve_all(
+        tx, [episodes.Ending(tenant_id, row[0], row[1], reason="rule") for row in rows]
+    )
 
 
 async def _notify(tx: db.Connection, tenant_id: str) -> None:

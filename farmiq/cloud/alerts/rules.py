@@ -505,9 +505,7 @@ def prune(
     }
     ended_at = now if gone else state.last_at or now
     ended = [
-        Seen(
-            series.cause(rule_id), ended_at, None, entry.state.worst_value, reason=gone or "rule"
-        )
+        Seen(series.cause(rule_id), ended_at, None, entry.state.worst_value, reason=gone or "rule")
         for rule_id, entry in state.entries.items()
         if rule_id not in entries and entry.state.opened_at is not None
     ]
