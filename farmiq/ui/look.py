@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import jinja2
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from farmiq.plumbing import db, http, log
@@ -93,11 +93,16 @@ _templates.install_gettext_callables(  # type: ignore[attr-defined] # of the ext
     i18n.gettext, i18n.ngettext, newstyle=True
 )
 _templates.globals["language"] = i18n.language
+# A page that is rendered without its site has no way to others.
+_templates.globals["nav"] = ()
 _templates.globals["asset"] = lambda name: files[name].address
 _templates.filters["number"] = words.number
 _templates.filters["count"] = words.count
 _templates.filters["cut"] = words.cut
+_templates.filters["ago"] = lambda at, now: words.ago((now - at).total_seconds())
 _templates.filters["day"] = words.day
+_templates.filters["local"] = words.local
+_templates.filters["utc"] = words.utc
 _templates.filters["percent"] = words.percent
 
 
@@ -135,6 +140,52 @@ def compressed(request: Request, answer: Response) -> Response:
         answer.headers["Content-Length"] = str(len(answer.body))
     answer.headers["Vary"] = "Accept-Encoding"
     return answer
+
+
+def manifest() -> dict[str, Any]:
+    """What a phone needs to put the console on its first screen."""
+    return {
+        "name": "FarmIQ",
+        "short_name": "FarmIQ",
+        "start_url": "/",
+        "display": "standalone",
+        "background_color": "#f6f5f1",
+        "theme_color": "#1f7a4d",
+        "icons": [
+            {"src": files["icon-192.png"].address, "sizes": "192x192", "type": "image/png"},
+            {"src": files["icon-512.png"].address, "sizes": "512x512", "type": "image/png"},
+        ],
+    }
+
+
+def add_files(app: FastAPI) -> None:
+    """The files that every page needs: hashed ones, the manifest, the service worker."""
+
+    async def static(request: Request) -> Response:
+        asset = files.get(request.path_params["name"])
+        if asset is None or asset.address != request.url.path:
+            raise http.HttpError(404, "there is no such file")
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "X-Content-Type-Options": "nosniff",
+        }
+        answer = Response(asset.content, media_type=asset.media_type, headers=headers)
+        return compressed(request, answer)
+
+    async def web_manifest(request: Request) -> Response:  # noqa: ARG001 - as every page
+        return JSONResponse(manifest(), media_type="application/manifest+json", headers=HEADERS)
+
+    async def service_worker(request: Request) -> Response:  # noqa: ARG001 - as every page
+        # At the root: a worker sees only pages below its own address.
+        asset = files["service-worker.js"]
+        return Response(asset.content, media_type=asset.media_type, headers=HEADERS)
+
+    add_pages(
+        app,
+        ("/static/{digest}/{name:path}", static, "GET"),
+        ("/manifest.webmanifest", web_manifest, "GET"),
+        ("/service-worker.js", service_worker, "GET"),
+    )
 
 
 def add_pages(app: FastAPI, *routes: tuple[str, Endpoint, str]) -> None:

@@ -5,7 +5,7 @@ console.js formats ages in the same way.
 
 import functools
 import math
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from babel import dates, numbers
@@ -108,6 +108,17 @@ def instant(at: datetime, *, now: datetime, zone: ZoneInfo) -> str:
     if here.date() == today.date():
         return f"{here:%H:%M:%S}"
     return f"{day(here.date(), today=today.date())} {here:%H:%M}"
+
+
+def utc(at: datetime) -> str:
+    """RFC 3339 with Z, as everywhere in JSON."""
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def local(at: datetime, zone_name: str) -> str:
+    """Date and time in a zone, for tables."""
+    here = at.astimezone(zone(zone_name))
+    return f"{day(here.date())} {here:%H:%M}"
 
 
 def _offset(offset: timedelta) -> str:

@@ -29,8 +29,8 @@ class Pages:
         look.add_pages(
             app,
             ("/live", self.live, "GET"),
-            ("/static/{digest}/{name:path}", self.static, "GET"),
         )
+        look.add_files(app)
         app.router.default = look.not_found(app.router.default)
 
     async def live(self, request: Request) -> Response:
@@ -52,17 +52,6 @@ class Pages:
         # The extra header makes a proxy pass messages on at once.
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
-
-    async def static(self, request: Request) -> Response:
-        asset = look.files.get(request.path_params["name"])
-        if asset is None or asset.address != request.url.path:
-            raise http.HttpError(404, "there is no such file")
-        headers = {
-            "Cache-Control": "public, max-age=31536000, immutable",
-            "X-Content-Type-Options": "nosniff",
-        }
-        answer = Response(asset.content, media_type=asset.media_type, headers=headers)
-        return look.compressed(request, answer)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         """By the cookie of a browser, or by a bearer token."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.routes import CompanyPages
+from farmiq.cloud.console.design.routes import DesignPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
@@ -32,6 +33,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         patience_s = 60 * settings.weighvision_incomplete_min
         for area in (
             console_pages,
+            DesignPages(console_pages),
             CompanyPages(console_pages, settings.cookie_secure),
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),

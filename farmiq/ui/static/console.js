@@ -14,8 +14,6 @@ const pill = document.getElementById("pill");
 const says = document.getElementById("pill-says");
 const lateMark = document.getElementById("late-mark");
 
-const WORDS = { live: "Live", reconnecting: "Reconnecting (data may be old)", paused: "Paused" };
-const ACTION = { live: "pause updates", reconnecting: "pause updates", paused: "resume updates" };
 
 // What we know, and what follows from it.
 let begun = false;
@@ -32,28 +30,36 @@ function show() {
   if (document.body.dataset.live === now) return;
   document.body.dataset.live = now;
   pill.hidden = false;
-  pill.title = `Press to ${ACTION[now]}`;
-  document.getElementById("pill-word").textContent = WORDS[now];
-  says.textContent = `Updates: ${WORDS[now]}`;
+  pill.title = now === "paused" ? pill.dataset.resume : pill.dataset.pause;
+  document.getElementById("pill-word").textContent = pill.dataset[now];
+  says.textContent = pill.dataset[now];
 }
 
 // --- ages, in the words of words.py
 
+const TEXTS = {
+  en: { s: "# s", min: "# min", h: "# h", days: "# days", now: "just now", ago: "# ago", last: "last reading #" },
+  de: { s: "# s", min: "# min", h: "# h", days: "# Tage", now: "gerade eben", ago: "vor #", last: "letzter Wert #" },
+};
+const text = TEXTS[document.documentElement.lang] ?? TEXTS.en;
+const fill = (pattern, value) => pattern.replace("#", value);
+
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min`;
-  if (whole < 172800) return `${Math.floor(whole / 3600)} h`;
-  return `${Math.floor(whole / 86400)} days`;
+  if (whole < 60) return fill(text.s, whole);
+  if (whole < 3600) return fill(text.min, Math.floor(whole / 60));
+  if (whole < 172800) return fill(text.h, Math.floor(whole / 3600));
+  return fill(text.days, Math.floor(whole / 86400));
 }
 
 export function ago(seconds) {
-  return seconds < 1 ? "just now" : `${duration(seconds)} ago`;
+  return seconds < 1 ? text.now : fill(text.ago, duration(seconds));
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
 let lastTurn = null;
-let aheadMs = Date.now() - Date.parse(shown.dataset.now);
+// A page that the service worker kept is as old as it is: there the browser's clock must do.
+let aheadMs = document.body.dataset.kept ? 0 : Date.now() - Date.parse(shown.dataset.now);
 
 function tick() {
   const now = Date.now() - aheadMs;
@@ -64,6 +70,10 @@ function tick() {
       turned = true;
     }
     if (row.dataset.state !== "ahead") writeAge(row, (now - Date.parse(row.dataset.at)) / 1000);
+  }
+  for (const time of shown.querySelectorAll("time.ago")) {
+    const words = ago((now - Date.parse(time.dateTime)) / 1000);
+    if (time.textContent !== words) time.textContent = words;
   }
   // Some things turn by themselves: the page says when, and is fetched once for each such moment.
   const turnsAt = shown.dataset.turnsAt;
@@ -82,7 +92,7 @@ function turnLate(row) {
 
 function writeAge(row, seconds) {
   const age = row.querySelector(".age");
-  const text = row.dataset.state === "current" ? ago(seconds) : `last reading ${ago(seconds)}`;
+  const text = row.dataset.state === "current" ? ago(seconds) : fill(text.last, ago(seconds));
   if (age.textContent !== text) age.textContent = text;
 }
 
@@ -123,6 +133,7 @@ function swap(html, asked) {
   const fresh = page.getElementById(shown.id);
   aheadMs = (asked + Date.now()) / 2 - Date.parse(fresh.dataset.now);
   staying(() => patch(shown, document.adoptNode(fresh)));
+  document.dispatchEvent(new Event("refreshed"));
   tick();
 }
 
@@ -159,7 +170,7 @@ for (const end of ["pointerup", "pointercancel", "blur"]) {
 // --- change only what differs
 
 function patch(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || old.classList?.contains("plot")) return;
   if (old.nodeType === Node.TEXT_NODE) {
     old.data = fresh.data;
     return;

@@ -15,12 +15,12 @@ function copyMarked(text) {
 }
 
 async function copy(button) {
-  let word = "Copied";
+  let word = said.dataset.done;
   try {
     if (navigator.clipboard) await navigator.clipboard.writeText(button.dataset.copy);
     else copyMarked(button.dataset.copy);
   } catch {
-    word = "Could not copy";
+    word = said.dataset.failed;
   }
   button.focus();
   button.classList.add("done");
@@ -30,7 +30,12 @@ async function copy(button) {
   setTimeout(() => (said.textContent = word), 50);
 }
 
-document.documentElement.classList.add("can-copy");
+document.documentElement.classList.add("can-copy", "scripted");
+
+// A choice that applies at once: filters, the company. Without a script there is a button.
+document.addEventListener("change", (event) => {
+  if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();
+});
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-copy]");
   if (button) copy(button);
@@ -42,4 +47,20 @@ document.addEventListener("keydown", (event) => {
   const pressedAlone = !(event.altKey || event.ctrlKey || event.metaKey || event.shiftKey);
   if (!pressedAlone || event.target.closest("input, select, textarea")) return;
   document.querySelector(`a[rel="${BESIDE[event.key]}"]`)?.click();
+});
+
+// A press beside an open sheet closes it.
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.more-pages[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+});
+
+// The server could not be reached: this is the page as it was, and it says so.
+const kept = document.getElementById("kept");
+if (kept && document.body.dataset.kept) kept.hidden = false;
+
+// Whoever signs out takes along what this browser kept of their pages.
+document.addEventListener("submit", (event) => {
+  if (event.target.closest(".sign-out")) navigator.serviceWorker?.controller?.postMessage("forget");
 });

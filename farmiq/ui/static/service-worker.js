@@ -1,0 +1,55 @@
+// Shows the last known state, with its age, when the server cannot be reached.
+// Pages and files are kept as they were fetched last; nothing else is cached.
+
+const PAGES = "farmiq-pages-1";
+const FILES = "farmiq-files-1";
+const MAX_PAGES = 40;
+
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+
+self.addEventListener("fetch", (event) => {
+  const { request } = event;
+  const url = new URL(request.url);
+  if (request.method !== "GET" || url.origin !== location.origin) return;
+  if (url.pathname.startsWith("/static/")) event.respondWith(file(request));
+  else if (request.mode === "navigate" && url.pathname !== "/sign-in") event.respondWith(page(request));
+});
+
+async function file(request) {
+  const cache = await caches.open(FILES);
+  const found = await cache.match(request);
+  if (found) return found;
+  const answer = await fetch(request);
+  if (answer.ok) cache.put(request, answer.clone());
+  return answer;
+}
+
+async function page(request) {
+  const cache = await caches.open(PAGES);
+  try {
+    const answer = await fetch(request);
+    if (answer.ok && !answer.redirected && answer.headers.get("Content-Type")?.startsWith("text/html")) {
+      await cache.put(request, answer.clone());
+      const keys = await cache.keys();
+      await Promise.all(keys.slice(0, Math.max(0, keys.length - MAX_PAGES)).map((key) => cache.delete(key)));
+    }
+    return answer;
+  } catch (error) {
+    const last = await cache.match(request);
+    if (!last) throw error;
+    return marked(last);
+  }
+}
+
+// Says that this page is old, and how old: the text is the server's own, with the page.
+async function marked(answer) {
+  const html = await answer.text();
+  const headers = new Headers(answer.headers);
+  return new Response(html.replace("<body", '<body data-kept="true"'), { status: 200, headers });
+}
+
+// Whoever signs out takes the kept pages along.
+self.addEventListener("message", (event) => {
+  if (event.data === "forget") event.waitUntil(caches.delete(PAGES));
+});
