@@ -11,6 +11,8 @@ from datetime import timedelta
 
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
+from farmiq.cloud.console.alerts.routes import AlertPages
+from farmiq.cloud.console.alerts.rule_routes import RulePages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.design.routes import DesignPages
 from farmiq.cloud.console.sites.routes import SitePages
@@ -38,6 +40,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),
+            RulePages(console_pages),
+            AlertPages(console_pages),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))
