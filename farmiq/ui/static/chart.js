@@ -103,7 +103,7 @@ function draw(figure) {
   const decimals = Number(figure.dataset.decimals);
   const zone = figure.dataset.zone;
   const number = new Intl.NumberFormat(document.documentElement.lang, { maximumFractionDigits: Math.max(decimals, 0) });
-  const axis = { stroke: colours.muted, font: "12px system-ui, sans-serif", grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1, size: 4 } };
+  const axis = { stroke: colours.muted, font: `12px ${getComputedStyle(document.body).fontFamily}`, grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1, size: 4 } };
   const width = place.clientWidth;
   const options = {
     width,
