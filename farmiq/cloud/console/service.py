@@ -12,6 +12,8 @@ from datetime import timedelta
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.account.routes import AccountPages
+from farmiq.cloud.console.alerts.routes import AlertPages
+from farmiq.cloud.console.alerts.rule_routes import RulePages
 from farmiq.cloud.console.batches.routes import BatchPages
 from farmiq.cloud.console.company.cookies import Cookies
 from farmiq.cloud.console.company.routes import CompanyPages
@@ -75,6 +77,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             PeoplePages(console_pages),
             EdgePages(console_pages, settings.public_url),
             AuditPages(console_pages),
+            RulePages(console_pages),
+            AlertPages(console_pages),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))
