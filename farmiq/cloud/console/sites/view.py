@@ -247,9 +247,7 @@ def _row(
     today = days.get(site.today)
     cells = two_weeks(days, today=site.today)
     of_today = wakes.get(today.session_id, ()) if today else ()
-    strip = strips.strip(
-        of_today, cameras, now=now, zone=zone, max_cells=strips.MAX_CELLS_IN_LIST
-    )
+    strip = strips.strip(of_today, cameras, now=now, zone=zone, max_cells=strips.MAX_CELLS_IN_LIST)
     return Row(
         site=site,
         key=f"s-{site.site_id}",

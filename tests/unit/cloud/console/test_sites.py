@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.schedules import view as schedules
 from farmiq.cloud.console.schedules.view import Change
+from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.day import SiteDayQuery, WakeImage
@@ -231,9 +231,7 @@ def test_wake_expected_while_the_camera_was_elsewhere_is_not_required() -> None:
     assert seen.sentence == "1 overdue today"
     assert seen.strip.says == "1 received, 1 overdue, 3 not owed"
     assert [row.state for row in seen.cameras[0].rows] == [State.OVERDUE, State.RECEIVED]
-    assert (
-        view(*(each for each in found if not each.required)).sentence == "No wakes are due today"
-    )
+    assert view(*(each for each in found if not each.required)).sentence == "No wakes are due today"
 
 
 def test_a_day_that_is_open_keeps_its_zone() -> None:
