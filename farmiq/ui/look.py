@@ -101,6 +101,7 @@ _templates.filters["count"] = words.count
 _templates.filters["cut"] = words.cut
 _templates.filters["ago"] = lambda at, now: words.ago((now - at).total_seconds())
 _templates.filters["day"] = words.day
+_templates.filters["duration"] = words.duration
 _templates.filters["local"] = words.local
 _templates.filters["utc"] = words.utc
 _templates.filters["percent"] = words.percent
