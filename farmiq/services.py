@@ -165,6 +165,15 @@ SERVICES = (
         "GET /api/v1/sync/outbox",
     ),
     _service(
+        "edge-console",
+        "farmiq.edge.console.service",
+        reads="api_keys, telemetry_latest, telemetry_raw, telemetry_agg, weight_sessions, "
+        "weight_session_events, media_objects, the edge's bucket, devices, device_state, alerts, "
+        "sync_outbox, sync_state, quarantine, cloud_contexts, cloud_batches, farms",
+        writes="console_sign_ins, barn_records, feed_intakes, feed_lots, posted_events, "
+        "sync_outbox, quarantine, alerts, loss_ledger, audit_log, GET / (HTML, SSE)",
+    ),
+    _service(
         "cloud-edges-registry",
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "

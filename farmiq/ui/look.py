@@ -80,7 +80,7 @@ def _asset(file: Path) -> tuple[str, Asset]:
 # Read once.
 files = dict(_asset(file) for file in (HERE / "static").rglob("*") if file.suffix in _MEDIA_TYPES)
 
-_loader = jinja2.FileSystemLoader([HERE / "templates"])
+_loader = jinja2.FileSystemLoader([HERE / "templates", HERE / "entry"])
 _templates = jinja2.Environment(
     loader=_loader,
     autoescape=True,
@@ -101,6 +101,7 @@ _templates.filters["count"] = words.count
 _templates.filters["cut"] = words.cut
 _templates.filters["ago"] = lambda at, now: words.ago((now - at).total_seconds())
 _templates.filters["day"] = words.day
+_templates.filters["duration"] = words.duration
 _templates.filters["local"] = words.local
 _templates.filters["utc"] = words.utc
 _templates.filters["percent"] = words.percent

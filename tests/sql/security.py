@@ -163,6 +163,12 @@ def _policies(connection: psycopg.Connection) -> list[str]:
                 for command in commands
                 if (table, command) not in JOBS_MAY and table not in ACCOUNTS
             ]
+        if table == "users" and "farmiq_jobs" in roles and commands != ("SELECT",):
+            wrong += [
+                f"{where} lets farmiq_jobs change super admins"
+                for text in (condition, check)
+                if text not in {None, "(NOT is_super_admin)"}
+            ][:1]
         if PEOPLE & set(roles):
             if commands != ("SELECT",):
                 wrong.append(f"{where} lets people write")

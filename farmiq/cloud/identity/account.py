@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from farmiq.cloud.identity import attempts, passwords, second_factor, store
+from farmiq.cloud.identity import passwords, second_factor, store
 from farmiq.cloud.identity.sign_in import (
     NoKeyError,
     Opened,
@@ -18,7 +18,7 @@ from farmiq.cloud.identity.sign_in import (
     bound_to,
 )
 from farmiq.cloud.identity.store import Client, SignIn
-from farmiq.plumbing import db
+from farmiq.plumbing import attempts, db
 
 ISSUER = "FarmIQ"
 MAX_SESSIONS = 100

@@ -22,10 +22,10 @@ from uuid import UUID
 from fastapi import Depends, Request
 
 from farmiq import api
-from farmiq.cloud.identity import attempts, second_factor, session, store
-from farmiq.cloud.identity.attempts import Attempts, Bound
+from farmiq.cloud.identity import second_factor, session, store
 from farmiq.cloud.identity.checks import Checks, TooBusyError
-from farmiq.plumbing import db, http
+from farmiq.plumbing import attempts, db, http
+from farmiq.plumbing.attempts import Attempts, Bound
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.sealing import Sealer, SealError
 
