@@ -39,7 +39,8 @@ def make(
 ) -> None:
     """Make a report and write it to a file."""
     file = terminal.in_transaction(
-        lambda tx: _made(tx, tenant, farm, batch, period, language), terminal.CLOUD
+        lambda tx: _made(tx, tenant, farm=farm, batch=batch, period=period, language=language),
+        terminal.CLOUD,
     )[1]
     target = out or Path(file.name)
     target.write_bytes(file.content)
@@ -68,7 +69,9 @@ def send(
         raise ValueError("--to has to be one address, such as ann@example.com")
 
     async def work(tx: "db.Connection") -> None:
-        subject, file = await _made(tx, tenant, farm, batch, period, language)
+        subject, file = await _made(
+            tx, tenant, farm=farm, batch=batch, period=period, language=language
+        )
         await store.add_report(
             tx,
             tenant,
@@ -132,6 +135,7 @@ def ls(
 async def _made(
     tx: "db.Connection",
     tenant: str,
+    *,
     farm: str | None,
     batch: str | None,
     period: str,
