@@ -1,6 +1,7 @@
 """One's own account on a real console and database: password, second factor, sessions, language."""
 
 import asyncio
+import base64
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -113,8 +114,6 @@ class Browser:
 
 
 def _base32(text: str) -> bytes:
-    import base64  # noqa: PLC0415
-
     letters = text.replace(" ", "")
     return base64.b32decode(letters + "=" * (-len(letters) % 8))
 
