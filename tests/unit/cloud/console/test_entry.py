@@ -156,8 +156,9 @@ def test_barns_of_several_farms_are_told_apart() -> None:
 def test_correction_begins_with_what_was_entered() -> None:
     event = {
         "farm_id": "f", "barn_id": "1", "occurred_at": datetime(2026, 4, 1, 1, tzinfo=UTC),
-        "payload": {"record_type": "cull", "value": 3, "unit": None},
+        "payload": {"record_type": "cull", "value": 3.0, "unit": None},
     }  # fmt: skip
     values = view.values_of(event, [option("1", "b")])
     assert (values["place"], values["kind"], values["value"]) == ("f/1/b", "cull", 3)
+    assert str(values["value"]) == "3"
     assert values["at"] == "2026-04-01T08:00"
