@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.entry.fields import Errors, Place
-from farmiq.cloud.console.entry.kinds import RECORD_KINDS, RecordKind
 from farmiq.ui import words
+from farmiq.ui.entry.fields import Errors, Place
+from farmiq.ui.entry.kinds import RECORD_KINDS, RecordKind
 from farmiq.ui.i18n import gettext as _
 
 _MEDICINE = ("product", "dose", "dose_unit", "withdrawal_days")
