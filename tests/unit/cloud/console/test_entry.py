@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from farmiq.cloud.console.entry import fields, view
-from farmiq.cloud.console.entry.fields import Place
-from farmiq.cloud.console.entry.kinds import RECORD_KINDS
+from farmiq.cloud.console.entry import view
 from farmiq.cloud.console.entry.view import PlaceOption
 from farmiq.farm.postings import IntakePosted, LotPosted, RecordPosted
 from farmiq.messages.barn import RecordType
+from farmiq.ui.entry import fields
+from farmiq.ui.entry.fields import Place
+from farmiq.ui.entry.kinds import RECORD_KINDS
 
 NOW = datetime(2026, 4, 1, 6, tzinfo=UTC)
 BARN = Place("f", "1", "b", ZoneInfo("Asia/Bangkok"))
