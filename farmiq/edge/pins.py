@@ -5,6 +5,7 @@ Without a web framework: the command that sets one starts quickly.
 
 import functools
 import re
+from itertools import pairwise
 
 import bcrypt
 
@@ -17,7 +18,7 @@ def problem(pin: str) -> str | None:
     """Why this cannot be somebody's PIN, or None."""
     if not _PIN.fullmatch(pin):
         return f"a PIN has {MIN_DIGITS} to {MAX_DIGITS} digits and nothing else"
-    steps = {int(after) - int(before) for before, after in zip(pin, pin[1:], strict=False)}
+    steps = {int(after) - int(before) for before, after in pairwise(pin)}
     if steps in ({0}, {1}, {-1}):
         return "a PIN must not be one digit repeated or digits in a row: others try these first"
     return None

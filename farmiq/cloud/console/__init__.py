@@ -5,4 +5,4 @@ from pathlib import Path
 from farmiq.ui import look
 
 # Each area has its templates beside its code.
-look.add_templates(*sorted({file.parent for file in Path(__file__).parent.glob("*/*.html")}))
+look.add_templates(*sorted({file.parent for file in Path(__file__).parent.rglob("*.html")}))

@@ -338,9 +338,11 @@ def bound_to(user_id: UUID) -> str:
 class IncompleteError(HttpError):
     """Signed in, but the company or an admin wants something of the person first."""
 
+    location = "/settings/account"
+
     def __init__(self, step: store.Step) -> None:
         what = "choose a password of your own" if step == "password" else "set up a second factor"
-        super().__init__(403, f"{what} first, on the page /settings/account")
+        super().__init__(403, f"{what} first, on the page {self.location}")
 
 
 def not_signed_in() -> HttpError:

@@ -1,6 +1,5 @@
 """Pure: dead letters by reason, an order about them as a form gives it, and what became of it."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -293,36 +292,22 @@ class Wish:
 
 def read_order(form: Mapping[str, str]) -> tuple[Wish | None, dict[str, str]]:
     """The order of a form, or what is wrong with it by the name of the field."""
-    errors: dict[str, str] = {}
-    action = form.get("action", "")
-    if action not in ("try", "redrive", "discard"):
-        errors["action"] = _("Choose what to do with the letters.")
-    queue, reason = form.get("queue", ""), form.get("reason", "")
-    if queue not in QUEUES or not 0 < len(reason) <= MAX_REASON_CHARS or "\0" in reason:
-        errors["action"] = _("These letters are not known: load the page again.")
-    event_ids: tuple[str, ...] = ()
-    if form.get("which") == "some":
-        event_ids = tuple(
-            form[name] for name in sorted(form) if name.startswith("letter_") and form[name]
-        )
-        if not event_ids:
-            errors["which"] = _("Choose at least one letter, or all that match.")
-        elif len(event_ids) > MAX_CHOSEN or not all(map(_ID.fullmatch, event_ids)):
-            errors["which"] = _("These letters are not known: load the page again.")
+    action, queue, reason = (form.get(name, "") for name in ("action", "queue", "reason"))
+    event_ids, note = _chosen(form), form.get("note", "").strip()
     max_letters = _whole(form.get("max_letters", str(DEFAULT_LETTERS)))
-    if max_letters is None or not 1 <= max_letters <= MAX_LETTERS:
-        errors["max_letters"] = _("A whole number from 1 to %(most)s.") % {
-            "most": words.number(MAX_LETTERS)
-        }
     rate_per_s = _whole(form.get("rate_per_s", str(DEFAULT_RATE_PER_S)))
+    errors = {
+        "action": _wrong_letters(action, queue, reason),
+        "which": _wrong_choice(form, event_ids),
+        "note": _wrong_note(action, note),
+    }
+    if max_letters is None or not 1 <= max_letters <= MAX_LETTERS:
+        most = words.number(MAX_LETTERS)
+        errors["max_letters"] = _("A whole number from 1 to %(most)s.") % {"most": most}
     if rate_per_s not in RATES_PER_S:
         errors["rate_per_s"] = _("Choose one of the rates.")
-    note = form.get("note", "").strip()
-    if action == "discard" and not note:
-        errors["note"] = _("Say why they may be discarded: the audit log keeps it.")
-    if len(note) > MAX_NOTE_CHARS or "\0" in note:
-        errors["note"] = _("At most %(most)s characters.") % {"most": MAX_NOTE_CHARS}
-    if errors:
+    errors = {name: text for name, text in errors.items() if text}
+    if errors or max_letters is None or rate_per_s is None:
         return None, errors
     return Wish(
         action="discard" if action == "discard" else "redrive",
@@ -331,9 +316,38 @@ def read_order(form: Mapping[str, str]) -> tuple[Wish | None, dict[str, str]]:
         reason=reason,
         event_ids=event_ids,
         note=note,
-        max_letters=int(max_letters or 0),
-        rate_per_s=float(rate_per_s or math.nan),
+        max_letters=max_letters,
+        rate_per_s=rate_per_s,
     ), {}
+
+
+def _chosen(form: Mapping[str, str]) -> tuple[str, ...]:
+    """The ids of marked letters, if only those are meant."""
+    if form.get("which") != "some":
+        return ()
+    return tuple(text for name, text in sorted(form.items()) if name.startswith("letter_") and text)
+
+
+def _wrong_letters(action: str, queue: str, reason: str) -> str:
+    if queue not in QUEUES or not 0 < len(reason) <= MAX_REASON_CHARS or "\0" in reason:
+        return _("These letters are not known: load the page again.")
+    known = action in ("try", "redrive", "discard")
+    return "" if known else _("Choose what to do with the letters.")
+
+
+def _wrong_choice(form: Mapping[str, str], event_ids: Sequence[str]) -> str:
+    if form.get("which") == "some" and not event_ids:
+        return _("Mark at least one letter, or choose all with this reason.")
+    known = len(event_ids) <= MAX_CHOSEN and all(map(_ID.fullmatch, event_ids))
+    return "" if known else _("These letters are not known: load the page again.")
+
+
+def _wrong_note(action: str, note: str) -> str:
+    if len(note) > MAX_NOTE_CHARS or "\0" in note:
+        return _("At most %(most)s characters.") % {"most": MAX_NOTE_CHARS}
+    if action == "discard" and not note:
+        return _("Say why they may be discarded: the audit log keeps it.")
+    return ""
 
 
 def _whole(text: str) -> int | None:

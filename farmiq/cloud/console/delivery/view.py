@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
 from farmiq.ui import words
+from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -219,57 +220,80 @@ def edge_problems(edge: Edge, *, now: datetime) -> list[Said]:
     heartbeat = edge.heartbeat
     if edge.is_revoked or heartbeat is None:
         return []
-    found: list[Said] = []
+    silent_s = (now - edge.silent_since).total_seconds() if edge.silent_since else 0
+    clock_s, disk = heartbeat.clock_offset_s, heartbeat.disk_percent
+    is_late = heartbeat.waiting and heartbeat.oldest_s > LATE_S
+    found: list[tuple[str, float | None, str, Tone]] = [
+        ("silent_s", round(silent_s), _silent(silent_s), "bad"),
+        ("losses", heartbeat.losses, _losses(heartbeat.losses or 0), "bad"),
+        ("dead_letters", heartbeat.dead_letters, _refused(heartbeat.dead_letters), "bad"),
+        ("oldest_s", heartbeat.oldest_s if is_late else 0, _late(heartbeat.oldest_s), "warn"),
+        ("quarantine", heartbeat.quarantine, _unread(heartbeat.quarantine or 0), "warn"),
+        ("clock_offset_s", clock_s if abs(clock_s) > MAX_CLOCK_OFFSET_S else 0, _clock(clock_s),
+         "warn"),
+        ("disk_percent", disk if disk >= DISK_FULL_PERCENT else 0, _disk(disk), "warn"),
+        ("alerts_missing", heartbeat.alerts_missing, _missing(heartbeat.alerts_missing or 0),
+         "warn"),
+    ]  # fmt: skip
+    return [
+        Said(text, value, f"edge.{name}", edge.edge_id, tone)
+        for name, value, text, tone in found
+        if value
+    ]
 
-    def say(name: str, value: float, text: str, tone: Tone = "bad") -> None:
-        found.append(Said(text, value, f"edge.{name}", edge.edge_id, tone))
 
-    if since := edge.silent_since:
-        silent_s = (now - since).total_seconds()
-        text = _("Silent for %(time)s; what it has since then is still there.")
-        say("silent_s", round(silent_s), text % {"time": words.duration(silent_s)})
-    if losses := heartbeat.losses:
-        text = ngettext(
-            "%(count)s message is lost: its loss ledger says why.",
-            "%(count)s messages are lost: its loss ledger says why.",
-            losses,
-        )
-        say("losses", losses, text % {"count": words.number(losses)})
-    if letters := heartbeat.dead_letters:
-        text = ngettext(
-            "%(count)s event was refused by the cloud and waits at the edge.",
-            "%(count)s events were refused by the cloud and wait at the edge.",
-            letters,
-        )
-        say("dead_letters", letters, text % {"count": words.number(letters)})
-    if heartbeat.waiting and heartbeat.oldest_s > LATE_S:
-        text = _("The oldest event waits for %(time)s.")
-        time = words.duration(heartbeat.oldest_s)
-        say("oldest_s", heartbeat.oldest_s, text % {"time": time}, "warn")
-    if quarantine := heartbeat.quarantine:
-        text = ngettext(
-            "%(count)s message of a device could not be read.",
-            "%(count)s messages of devices could not be read.",
-            quarantine,
-        )
-        say("quarantine", quarantine, text % {"count": words.number(quarantine)}, "warn")
-    if abs(heartbeat.clock_offset_s) > MAX_CLOCK_OFFSET_S:
-        ahead = heartbeat.clock_offset_s > 0
-        text = _("Its clock is %(time)s ahead.") if ahead else _("Its clock is %(time)s behind.")
-        time = words.duration(abs(heartbeat.clock_offset_s))
-        say("clock_offset_s", heartbeat.clock_offset_s, text % {"time": time}, "warn")
-    if heartbeat.disk_percent >= DISK_FULL_PERCENT:
-        text = _("Its disk is %(percent)s full.")
-        percent = words.percent(heartbeat.disk_percent / 100)
-        say("disk_percent", heartbeat.disk_percent, text % {"percent": percent}, "warn")
-    if missing := heartbeat.alerts_missing:
-        text = ngettext(
-            "%(count)s alert of it did not arrive here.",
-            "%(count)s alerts of it did not arrive here.",
-            missing,
-        )
-        say("alerts_missing", missing, text % {"count": words.number(missing)}, "warn")
-    return found
+def _silent(seconds: float) -> str:
+    text = _("Silent for %(time)s; what it has since then is still there.")
+    return text % {"time": words.duration(seconds)}
+
+
+def _losses(count: int) -> str:
+    text = ngettext(
+        "%(count)s message is lost: its loss ledger says why.",
+        "%(count)s messages are lost: its loss ledger says why.",
+        count,
+    )
+    return text % {"count": words.number(count)}
+
+
+def _refused(count: int) -> str:
+    text = ngettext(
+        "%(count)s event was refused by the cloud and waits at the edge.",
+        "%(count)s events were refused by the cloud and wait at the edge.",
+        count,
+    )
+    return text % {"count": words.number(count)}
+
+
+def _late(seconds: float) -> str:
+    return _("The oldest event waits for %(time)s.") % {"time": words.duration(seconds)}
+
+
+def _unread(count: int) -> str:
+    text = ngettext(
+        "%(count)s message of a device could not be read.",
+        "%(count)s messages of devices could not be read.",
+        count,
+    )
+    return text % {"count": words.number(count)}
+
+
+def _clock(offset_s: float) -> str:
+    ahead, behind = _("Its clock is %(time)s ahead."), _("Its clock is %(time)s behind.")
+    return (ahead if offset_s > 0 else behind) % {"time": words.duration(abs(offset_s))}
+
+
+def _disk(percent: float) -> str:
+    return _("Its disk is %(percent)s full.") % {"percent": words.percent(percent / 100)}
+
+
+def _missing(count: int) -> str:
+    text = ngettext(
+        "%(count)s alert of it did not arrive here.",
+        "%(count)s alerts of it did not arrive here.",
+        count,
+    )
+    return text % {"count": words.number(count)}
 
 
 def headline(rows: Sequence[EdgeRow], facts: Facts, *, now: datetime) -> list[Said]:
@@ -378,6 +402,27 @@ class EdgeView:
     @property
     def zone(self) -> str:
         return words.zone_name(self.where, self.now)
+
+    @property
+    def sentence(self) -> str:
+        """How it is; what is wrong stands below, each with its figure."""
+        if self.edge.is_revoked:
+            return _("Revoked: the cloud takes nothing from this edge.")
+        if self.edge.state == "never heard":
+            return _("Enrolled, but never heard.")
+        if self.edge.state == "silent":
+            return _("This edge is silent.")
+        if self.row.problems:
+            return _("This edge needs attention.")
+        return _("Everything arrives from this edge.")
+
+    @property
+    def waiting_columns(self) -> list[Column]:
+        return [Column(_("Waiting"), "line")]
+
+    @property
+    def arrived_columns(self) -> list[Column]:
+        return [Column(_("Events"), "bars"), Column(_("Known already"), "line")]
 
     @property
     def waiting(self) -> list[tuple[datetime, int | None]]:

@@ -14,7 +14,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.entry import fields, queries, view
+from farmiq.cloud.console.entry import queries, view
 from farmiq.cloud.console.entry.view import FormView, PlaceOption
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BATCHES
@@ -23,6 +23,7 @@ from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
+from farmiq.ui.entry import fields
 from farmiq.ui.i18n import gettext as _
 
 _CONFLICT, _NOT_VALID = 409, 422

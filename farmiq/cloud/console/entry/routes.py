@@ -22,8 +22,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.entry import fields, queries, view
-from farmiq.cloud.console.entry.kinds import RECORD_KINDS
+from farmiq.cloud.console.entry import queries, view
 from farmiq.cloud.console.entry.view import EntriesView, FormView
 from farmiq.cloud.feed import store as feed_store
 from farmiq.cloud.identity import people
@@ -35,6 +34,8 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
+from farmiq.ui.entry import fields
+from farmiq.ui.entry.kinds import RECORD_KINDS
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
 

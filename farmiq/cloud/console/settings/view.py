@@ -77,6 +77,16 @@ class KeptRow:
 class RetentionView(View):
     rows: Sequence[KeptRow]
 
+    @property
+    def for_ever(self) -> list[str]:
+        """What no job removes."""
+        return [
+            _("Weighings, feed, barn records and all other events"),
+            _("Hours and days of readings, figures of batches"),
+            _("Images of weighings and cameras"),
+            _("The audit log"),
+        ]
+
 
 def kept_row(kept: Kept) -> KeptRow:
     what = {
@@ -100,16 +110,6 @@ def kept_row(kept: Kept) -> KeptRow:
         return KeptRow(kept, what, _("for ever"))
     text = ngettext("%(count)s day", "%(count)s days", int(kept.days))
     return KeptRow(kept, what, text % {"count": words.number(kept.days)})
-
-
-def for_ever() -> list[str]:
-    """What no job removes."""
-    return [
-        _("Weighings, feed, barn records and all other events"),
-        _("Hours and days of readings, figures of batches"),
-        _("Images of weighings and cameras"),
-        _("The audit log"),
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

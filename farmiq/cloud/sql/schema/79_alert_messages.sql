@@ -34,6 +34,8 @@ create index alert_messages_pending_idx on alert_messages (next_attempt_at)
   where state = 'pending';
 create index alert_messages_created_at_idx on alert_messages
   (tenant_id, created_at desc, message_id desc);
+create trigger alert_messages_changed after update on alert_messages
+  for each row when (old.state is distinct from new.state) execute function fn_alerts_changed();
 
 alter table alert_messages enable row level security;
 alter table alert_messages force row level security;

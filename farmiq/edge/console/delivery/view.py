@@ -46,8 +46,8 @@ def advice(kind: str) -> str:
     """What a person does about a message of this kind."""
     return {
         "security": _(
-            "Somebody speaks for somebody else, or the device is not registered there. Find out who "
-            "sends it; register the device, then redrive."
+            "Somebody speaks for somebody else, or the device is not registered there. Find out "
+            "who sends it; register the device, then redrive."
         ),
         "conflict": _(
             "The device made one id twice. The first content counts; repair the device and discard "
@@ -89,7 +89,7 @@ def delivery_view(
         page="delivery",
         backlog=backlog,
         link=found,
-        link_text=link_sentence(found, backlog, now=now, local=since),
+        link_text=link_sentence(found, backlog, since=since),
         tone={"reached": "good", "away": "info", "refused": "bad", "never": "muted"}[found.state],
         why=(
             rules.describe_error(backlog.error_code, backlog.error_message)

@@ -42,34 +42,36 @@ def link(backlog: Backlog, *, now: datetime, patience_s: float) -> Link:
     return Link(state="reached", since=since)
 
 
-def link_sentence(found: Link, backlog: Backlog, *, now: datetime, local: str) -> str:
-    """`local` is the moment since when, in the farm's time."""
-    waiting = words.number(backlog.waiting)
+def link_sentence(found: Link, backlog: Backlog, *, since: str) -> str:
+    """`since` is the moment since when, in the farm's time."""
     if found.state == "never":
         return _("This edge has not reached the cloud yet. What arrives is stored here.")
     if found.state == "refused":
         return _("The cloud does not let this edge in: %(reason)s.") % {"reason": found.reason}
-    if found.state == "reached":
-        if not backlog.waiting:
-            return _("The cloud is reached and has everything.")
-        text = ngettext(
-            "The cloud is reached; %(count)s event is on its way.",
-            "The cloud is reached; %(count)s events are on their way.",
-            backlog.waiting,
-        )
-        return text % {"count": waiting}
-    values = {"since": local, "count": waiting}
-    if backlog.is_capped:
-        text = _("No internet since %(since)s; more than %(count)s events wait here, none is lost.")
-        return text % values
+    values = {"since": since, "count": words.number(backlog.waiting)}
+    return (_reached if found.state == "reached" else _away)(backlog) % values
+
+
+def _reached(backlog: Backlog) -> str:
     if not backlog.waiting:
-        return _("No internet since %(since)s; nothing waits.") % values
-    text = ngettext(
+        return _("The cloud is reached and has everything.")
+    return ngettext(
+        "The cloud is reached; %(count)s event is on its way.",
+        "The cloud is reached; %(count)s events are on their way.",
+        backlog.waiting,
+    )
+
+
+def _away(backlog: Backlog) -> str:
+    if not backlog.waiting:
+        return _("No internet since %(since)s; nothing waits.")
+    if backlog.is_capped:
+        return _("No internet since %(since)s; more than %(count)s events wait here, none is lost.")
+    return ngettext(
         "No internet since %(since)s; %(count)s event waits here, none is lost.",
         "No internet since %(since)s; %(count)s events wait here, none is lost.",
         backlog.waiting,
     )
-    return text % values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +134,7 @@ def view(
         sentence=_sentence(problems, device_count if tenant.reads("devices") else None),
         tone="warn" if problems else "good",
         link=found,
-        link_text=link_sentence(found, backlog, now=now, local=since),
+        link_text=link_sentence(found, backlog, since=since),
         reasons=reasons[:MAX_REASONS],
         reason_count=problems,
         backlog=backlog,

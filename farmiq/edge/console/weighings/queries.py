@@ -54,4 +54,4 @@ async def first_images(
         tenant_id,
         list(session_ids),
     )
-    return {session_id: media_id for session_id, media_id in rows}
+    return dict(rows)

@@ -19,7 +19,8 @@ _SOURCES = {
         from edge_actions""",
     "dead letters": """
         select action_id, at, actor, 'dead letters', action,
-          coalesce(event_type || ' ', '') || coalesce(event_id, ''), outcome || ' (' || reason || ')'
+          coalesce(event_type || ' ', '') || coalesce(event_id, ''),
+          outcome || ' (' || reason || ')'
         from dead_letter_actions""",
     "alerts": """
         select action_id, at, actor, 'alerts', action, key, coalesce(detail::text, '')

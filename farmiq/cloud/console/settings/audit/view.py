@@ -89,6 +89,9 @@ class View:
     def zone(self) -> str:
         return words.zone_name(self.where, self.now)
 
+    def at(self, entry: Entry) -> str:
+        return words.instant(entry.at, now=self.now, zone=self.where)
+
     @property
     def kinds(self) -> list[tuple[str, str]]:
         return [("", _("everything")), *((kind, kind_word(kind)) for kind in KINDS)]

@@ -126,10 +126,14 @@ class View:
         return self.company.may("technician")
 
     @property
+    def expires(self) -> str:
+        """When the code of the invitation is over."""
+        made = self.invitation
+        return words.instant(made.expires_at, now=self.now, zone=self.where) if made else ""
+
+    @property
     def hours(self) -> list[tuple[str, str]]:
-        return [
-            (str(hours), _("%(time)s") % {"time": words.duration(hours * 3600)}) for hours in HOURS
-        ]
+        return [(str(hours), words.duration(hours * 3600)) for hours in HOURS]
 
 
 def read_invitation(form: Mapping[str, str]) -> tuple[str, timedelta, dict[str, str]]:

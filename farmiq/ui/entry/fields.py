@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console.entry.kinds import RECORD_KINDS, RecordKind
+from farmiq.ui.entry.kinds import RECORD_KINDS, RecordKind
 from farmiq.ui.i18n import gettext as _
 
 Form = Mapping[str, str]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from farmiq.cloud.notification import channels, words
-from farmiq.cloud.notification.channels import Channel, Request
-from farmiq.cloud.notification.store import Claimed
+from farmiq.cloud.notification import words
+from farmiq.cloud.notification.sending import channels
+from farmiq.cloud.notification.sending.channels import Channel, Request
+from farmiq.cloud.notification.sending.store import Claimed
 from farmiq.plumbing import mail, outgoing, retry, web_push
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.outgoing import Answer

@@ -1,307 +1,34 @@
-"""Channels, contacts and messages in PostgreSQL: one function for each statement."""
+"""Steps and messages in PostgreSQL: one function for each statement."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, time
+from datetime import datetime
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import msgspec
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
-from farmiq.cloud.notification import channels, rules
-from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
-from farmiq.cloud.notification.rules import Contact, Earlier, Planned, QuietHours
+from farmiq.cloud.notification import rules
+from farmiq.cloud.notification.rules import Earlier, Planned
+from farmiq.cloud.notification.sending import channels
+from farmiq.cloud.notification.sending.channels import Channel, ChannelSettings, Secrets
 from farmiq.cloud.notification.words import Facts, Words
 from farmiq.farm.alerts import rules as alert_rules
 from farmiq.farm.alerts.defaults import DEFAULTS
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.sealing import Sealer, SealError
 
-MAX_CHANNELS = 100
-MAX_CONTACTS = 500
 ESCALATE_AFTER_MIN = 15
 
 _SHIPPED = {rule.rule_id: rule for rule in DEFAULTS}
 
-_CHANNEL = """
-  channel_id, kind, name, is_enabled as enabled, settings, secret_names, host, public_key,
-  changed_at, changed_by
-"""
-_CONTACT = """
-  contact_id, name, is_enabled as enabled, level, severities, farms, addresses, timezone,
-  quiet_from, quiet_until, quiet_passed_by, changed_at, changed_by
-"""
 _MESSAGE = """
   message_id, episode_id, step, contact_id, channel_id, address, severity, subject, body, state,
   created_at, send_after, next_attempt_at, attempts, ended_at, error
 """
-
-
-class TooManyError(Exception):
-    """A company has as many of these as it may have."""
-
-
-# --- channels
-
-
-def bound_to(tenant_id: str, channel_id: str) -> str:
-    """What the secrets of a channel are sealed for."""
-    return f"alert channel {tenant_id}/{channel_id}"
-
-
-async def list_channels(connection: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
-    return await db.fetch_dicts(
-        connection,
-        f"select {_CHANNEL} from alert_channels where tenant_id = %s order by channel_id",  # noqa: S608
-        (tenant_id,),
-    )
-
-
-async def find_channel(
-    connection: db.Connection, tenant_id: str, channel_id: str
-) -> dict[str, Any] | None:
-    rows = await db.fetch_dicts(
-        connection,
-        f"select {_CHANNEL} from alert_channels where tenant_id = %s and channel_id = %s",  # noqa: S608
-        (tenant_id, channel_id),
-    )
-    return rows[0] if rows else None
-
-
-async def sealed_secrets(tx: db.Connection, tenant_id: str, channel_id: str) -> bytes | None:
-    """As the service: people may not read them. Locks the channel."""
-    secrets: bytes | None = await db.fetch_value(
-        tx,
-        """
-        select secrets from alert_channels where tenant_id = %s and channel_id = %s for update
-        """,
-        tenant_id,
-        channel_id,
-    )
-    return secrets
-
-
-async def save_channel(
-    tx: db.Connection,
-    tenant_id: str,
-    channel: Channel,
-    *,
-    name: str | None,
-    is_enabled: bool,
-    sealed: bytes | None,
-    host: str | None,
-    public_key: str | None,
-    by: str,
-) -> bool:
-    """Add or change a channel; True if it is new. Raises TooManyError."""
-    given = msgspec.structs.asdict(channel.secrets)
-    settings = {
-        field: value
-        for field, value in msgspec.structs.asdict(channel.settings).items()
-        if value is not None
-    }
-    names = sorted(field for field, value in given.items() if value is not None)
-    is_new: bool = await db.fetch_value(
-        tx,
-        """
-        insert into alert_channels (tenant_id, channel_id, kind, name, is_enabled, settings,
-          secrets, secret_names, host, public_key, changed_at, changed_by)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s)
-        on conflict on constraint alert_channels_pkey do update set kind = excluded.kind,
-          name = excluded.name, is_enabled = excluded.is_enabled, settings = excluded.settings,
-          secrets = excluded.secrets, secret_names = excluded.secret_names, host = excluded.host,
-          public_key = excluded.public_key, changed_at = excluded.changed_at,
-          changed_by = excluded.changed_by
-        returning xmax = 0
-        """,
-        tenant_id, channel.channel_id, channel.kind, name, is_enabled, Jsonb(settings), sealed,
-        names, host, public_key, by,
-    )  # fmt: skip
-    if is_new:
-        await _check_number(tx, "alert_channels", tenant_id, MAX_CHANNELS)
-    detail = {"kind": channel.kind, "enabled": is_enabled, "secrets": names}
-    await episodes.audit(
-        tx,
-        tenant_id,
-        actor=by,
-        action="add_channel" if is_new else "change_channel",
-        key=channel.channel_id,
-        detail=detail,
-    )
-    return is_new
-
-
-async def remove_channel(tx: db.Connection, tenant_id: str, channel_id: str, *, by: str) -> bool:
-    cursor = await tx.execute(
-        "delete from alert_channels where tenant_id = %s and channel_id = %s",
-        (tenant_id, channel_id),
-    )
-    if cursor.rowcount:
-        await episodes.audit(tx, tenant_id, actor=by, action="remove_channel", key=channel_id)
-    return cursor.rowcount > 0
-
-
-async def _check_number(tx: db.Connection, table: str, tenant_id: str, limit: int) -> None:
-    # The lock makes two who add at once count one after the other.
-    await tx.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"{table} {tenant_id}",))
-    query = f"select count(*) from {table} where tenant_id = %s"  # noqa: S608 - our own names
-    if await db.fetch_value(tx, query.encode(), tenant_id) > limit:
-        raise TooManyError(f"a company has at most {limit} of them")
-
-
-# --- contacts
-
-
-async def list_contacts(connection: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
-    return await db.fetch_dicts(
-        connection,
-        f"select {_CONTACT} from alert_contacts where tenant_id = %s order by contact_id",  # noqa: S608
-        (tenant_id,),
-    )
-
-
-async def find_contact(
-    connection: db.Connection, tenant_id: str, contact_id: str
-) -> dict[str, Any] | None:
-    rows = await db.fetch_dicts(
-        connection,
-        f"select {_CONTACT} from alert_contacts where tenant_id = %s and contact_id = %s",  # noqa: S608
-        (tenant_id, contact_id),
-    )
-    return rows[0] if rows else None
-
-
-async def save_contact(
-    tx: db.Connection, tenant_id: str, contact_id: str, values: Mapping[str, Any], *, by: str
-) -> bool:
-    """Add or change a contact; True if it is new. Raises TooManyError."""
-    is_new: bool = await db.fetch_value(
-        tx,
-        """
-        insert into alert_contacts (tenant_id, contact_id, name, is_enabled, level, severities,
-          farms, addresses, timezone, quiet_from, quiet_until, quiet_passed_by, changed_at,
-          changed_by)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s)
-        on conflict on constraint alert_contacts_pkey do update set name = excluded.name,
-          is_enabled = excluded.is_enabled, level = excluded.level,
-          severities = excluded.severities, farms = excluded.farms,
-          addresses = excluded.addresses, timezone = excluded.timezone,
-          quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
-          quiet_passed_by = excluded.quiet_passed_by, changed_at = excluded.changed_at,
-          changed_by = excluded.changed_by
-        returning xmax = 0
-        """,
-        tenant_id, contact_id, values["name"], values["enabled"], values["level"],
-        values["severities"], values["farms"], Jsonb(values["addresses"]), values["timezone"],
-        values["quiet_from"], values["quiet_until"], values["quiet_passed_by"], by,
-    )  # fmt: skip
-    if is_new:
-        await _check_number(tx, "alert_contacts", tenant_id, MAX_CONTACTS)
-    detail = {
-        "name": values["name"], "enabled": values["enabled"], "level": values["level"],
-        "severities": values["severities"], "farms": values["farms"],
-        "channels": sorted(values["addresses"]),
-    }  # fmt: skip
-    await episodes.audit(
-        tx,
-        tenant_id,
-        actor=by,
-        action="add_contact" if is_new else "change_contact",
-        key=contact_id,
-        detail=detail,
-    )
-    return is_new
-
-
-async def remove_contact(tx: db.Connection, tenant_id: str, contact_id: str, *, by: str) -> bool:
-    cursor = await tx.execute(
-        "delete from alert_contacts where tenant_id = %s and contact_id = %s",
-        (tenant_id, contact_id),
-    )
-    if cursor.rowcount:
-        await episodes.audit(tx, tenant_id, actor=by, action="remove_contact", key=contact_id)
-    return cursor.rowcount > 0
-
-
-async def contacts(tx: db.Connection, tenant_id: str) -> list[Contact]:
-    """Those who may be told."""
-    rows = await list_contacts(tx, tenant_id)
-    return [_contact(row) for row in rows if row["enabled"]]
-
-
-def _contact(row: Mapping[str, Any]) -> Contact:
-    begin, end = row["quiet_from"], row["quiet_until"]
-    passed_by = frozenset(row["quiet_passed_by"])
-    return Contact(
-        contact_id=row["contact_id"],
-        label=label(row["name"], row["contact_id"]),
-        level=row["level"],
-        severities=frozenset(row["severities"]),
-        farms=None if row["farms"] is None else frozenset(row["farms"]),
-        quiet_hours=_quiet_hours(begin, end, row["timezone"], passed_by),
-        addresses=row["addresses"],
-    )
-
-
-def label(name: str, contact_id: str) -> str:
-    """How a contact who acknowledged is named."""
-    return f"{name} ({contact_id})"
-
-
-def _quiet_hours(
-    begin: time | None, end: time | None, zone: str | None, passed_by: frozenset[str]
-) -> QuietHours | None:
-    if begin is None or end is None or zone is None:
-        return None
-    return QuietHours(begin, end, ZoneInfo(zone), passed_by)
-
-
-async def usable_channels(tx: db.Connection, tenant_id: str) -> set[str]:
-    rows = await db.fetch_all(
-        tx,
-        "select channel_id from alert_channels where tenant_id = %s and is_enabled",
-        tenant_id,
-    )
-    return {row[0] for row in rows}
-
-
-# --- settings of a company
-
-
-async def escalate_after_min(connection: db.Connection, tenant_id: str) -> int | None:
-    rows = await db.fetch_all(
-        connection,
-        "select escalate_after_min from alert_settings where tenant_id = %s",
-        tenant_id,
-    )
-    return rows[0][0] if rows else ESCALATE_AFTER_MIN
-
-
-async def save_settings(
-    tx: db.Connection, tenant_id: str, *, escalate_after_min: int | None, by: str
-) -> None:
-    await tx.execute(
-        """
-        insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by)
-        values (%s, %s, fn_now(), %s)
-        on conflict on constraint alert_settings_pkey do update set
-          escalate_after_min = excluded.escalate_after_min, changed_at = excluded.changed_at,
-          changed_by = excluded.changed_by
-        """,
-        (tenant_id, escalate_after_min, by),
-    )
-    await episodes.audit(
-        tx,
-        tenant_id,
-        actor=by,
-        action="change_settings",
-        key="alert_settings",
-        detail={"escalate_after_min": escalate_after_min},
-    )
 
 
 # --- steps
@@ -559,6 +286,11 @@ class Claimed:
             secrets = opened(sealer, self.secrets, self.tenant_id, self.channel_id)
         settings = msgspec.convert(self.settings, ChannelSettings)
         return Channel(self.channel_id, self.kind, settings, secrets)
+
+
+def bound_to(tenant_id: str, channel_id: str) -> str:
+    """What the secrets of a channel are sealed for."""
+    return f"alert channel {tenant_id}/{channel_id}"
 
 
 def opened(sealer: Sealer | None, sealed: bytes, tenant_id: str, channel_id: str) -> Secrets:

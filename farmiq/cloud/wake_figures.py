@@ -1,16 +1,18 @@
 """The SQL of figures at six levels: cells of wakes, summed by what a level is made of (DB2-16).
 
-A cell is a day's share of one site, of one camera, or of one wake. Counts of a day are the
-session's own, which equal a recount of its wakes; so levels agree with each other and with them.
+The API of cameras and the console's programs use it, with the rights of the person. A cell is a
+day's share of one site, of one camera, or of one wake. Counts of a day are the session's own, which
+equal a recount of its wakes; so levels agree with each other and with them.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.camera.accounts.kinds import FiguresFilter
-from farmiq.cloud.camera.accounts.store import Row
 from farmiq.plumbing import db
+
+Row = dict[str, Any]
 
 _DAYS = """
   with days as (
@@ -152,28 +154,36 @@ LEVELS = {
 }
 
 
-def _args(query: FiguresFilter, **more: Any) -> dict[str, Any]:
-    names = ("session", "program", "site", "device")
-    return {
-        **{name: query.filters.get(name) for name in names},
-        **query.span(),
-        "after_at": query.after_at,
-        "after_id": query.after_id,
-        "limit": query.limit + 1,
-        **more,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiguresQuery:
+    """Which wakes count, and which page of rows; without `begin` those of the last 30 days."""
+
+    program: UUID | None = None
+    site: UUID | None = None
+    session: UUID | None = None
+    device: UUID | None = None
+    begin: date | None = None
+    end: date | None = None
+    after_at: datetime | None = None
+    after_id: UUID | None = None
+    limit: int = 100
+
+    @property
+    def parameters(self) -> Row:
+        given = asdict(self)
+        return {**given, "from": self.begin, "to": self.end, "limit": self.limit + 1}
 
 
-async def page(connection: db.Connection, level: str, query: FiguresFilter) -> list[Row]:
+async def page(connection: db.Connection, level: str, query: FiguresQuery) -> list[Row]:
     """One row more than the limit, if there is a next page."""
-    return await db.fetch_dicts(connection, LEVELS[level].query, _args(query))
+    return await db.fetch_dicts(connection, LEVELS[level].query, query.parameters)
 
 
-async def totals(connection: db.Connection, query: FiguresFilter) -> Row:
+async def totals(connection: db.Connection, query: FiguresQuery) -> Row:
     """Totals of all matching rows, the same at every level."""
-    cells = _OF_CAMERAS if "device" in query.filters else _OF_SITES
+    cells = _OF_CAMERAS if query.device else _OF_SITES
     statement = f"{cells} select {_FIGURES} from cells c"  # noqa: S608 - our own words
-    return (await db.fetch_dicts(connection, statement, _args(query)))[0]
+    return (await db.fetch_dicts(connection, statement, query.parameters))[0]
 
 
 async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
@@ -182,10 +192,10 @@ async def of_session(connection: db.Connection, session_id: UUID) -> list[Row]:
       select c.device_id, t.device_name, {_FIGURES}
       from cells c join devices t on t.device_id = c.device_id
       group by c.device_id, t.device_name order by t.device_name"""  # noqa: S608 - our own words
-    return await db.fetch_dicts(connection, query, _args(FiguresFilter(), session=session_id))
+    return await db.fetch_dicts(connection, query, FiguresQuery(session=session_id).parameters)
 
 
-async def overage(connection: db.Connection, query: FiguresFilter) -> list[Row]:
+async def overage(connection: db.Connection, query: FiguresQuery) -> list[Row]:
     """Cameras with extra wakes, by day; newest day first."""
     statement = f"""{_OF_CAMERAS}
       select d.session_date, k.id, d.session_id, d.site_id, c.device_id, t.device_name,
@@ -197,4 +207,4 @@ async def overage(connection: db.Connection, query: FiguresFilter) -> list[Row]:
       where c.extra > 0 and (%(after_at)s::timestamptz is null or (d.session_date, k.id)
         < ((%(after_at)s::timestamptz at time zone 'UTC')::date, %(after_id)s::uuid))
       order by d.session_date desc, k.id desc limit %(limit)s"""  # noqa: S608 - our own words
-    return await db.fetch_dicts(connection, statement, _args(query))
+    return await db.fetch_dicts(connection, statement, query.parameters)

@@ -17,10 +17,11 @@ import prometheus_client
 import psycopg
 
 from farmiq import crash
-from farmiq.cloud.notification import acknowledgement, rules, store, words
-from farmiq.cloud.notification.channels import Channel
-from farmiq.cloud.notification.senders import DeliveryError, Senders
-from farmiq.cloud.notification.store import Claimed, Limits
+from farmiq.cloud.notification import acknowledgement, contacts, rules, words
+from farmiq.cloud.notification.sending import store
+from farmiq.cloud.notification.sending.channels import Channel
+from farmiq.cloud.notification.sending.senders import DeliveryError, Senders
+from farmiq.cloud.notification.sending.store import Claimed, Limits
 from farmiq.plumbing import backoff, db, log
 from farmiq.plumbing.retry import RetryPolicy
 from farmiq.plumbing.sealing import Sealer, SealError
@@ -93,9 +94,9 @@ class Routing:
         tenant_id, episode_id = facts.tenant_id, facts.episode_id
         planned = rules.plan(
             step,
-            await store.contacts(tx, tenant_id),
+            await contacts.contacts(tx, tenant_id),
             await store.earlier_messages(tx, tenant_id, episode_id),
-            channels=await store.usable_channels(tx, tenant_id),
+            channels=await contacts.usable_channels(tx, tenant_id),
             now=await store.now(tx),
         )
         if planned.dropped:
