@@ -32,6 +32,19 @@ def bounds_of_network(email: str, network: str) -> list[Bound]:
     ]
 
 
+def bounds_of_code(user_id: str, network: str) -> list[Bound]:
+    """Codes of a second factor: who gives them knows the password."""
+    return [
+        Bound(f"code {network} {user_id}", 5),
+        Bound(f"codes {user_id}", 30, window_s=3600, forgiven=False),
+    ]
+
+
+def bounds_of_password(user_id: str) -> list[Bound]:
+    """The current password, given by somebody who is signed in."""
+    return [Bound(f"current password {user_id}", 10)]
+
+
 @dataclass
 class Attempts:
     """The attempts of at most `max_keys` keys."""

@@ -37,17 +37,22 @@ class Drawing:
 NOTHING = Drawing("", None, 0, 0, 0, 0)
 
 
-def draw(history: Sequence[Point], *, interval_s: float, now: datetime) -> Drawing:
+def draw(
+    history: Sequence[Point], *, interval_s: float, now: datetime, min_span: float = 0.0
+) -> Drawing:
+    """The height stands for `min_span` at least: a steady sensor is a flat line, not noise."""
     points = tuple(point for point in history if math.isfinite(point.value))
     if not points:
         return NOTHING
-    return _drawn(points, interval_s, _silence(points, now=now))
+    return _drawn(points, interval_s, _silence(points, now=now), min_span)
 
 
 # Most sensors have nothing new when a page refreshes: their drawings come from the cache.
 @functools.lru_cache(maxsize=2048)
-def _drawn(points: tuple[Point, ...], interval_s: float, silence: float) -> Drawing:
-    placed = _place(points, silence=silence)
+def _drawn(
+    points: tuple[Point, ...], interval_s: float, silence: float, min_span: float
+) -> Drawing:
+    placed = _place(points, silence=silence, min_span=min_span)
     runs = list(_runs(points, max_gap_s=_GAP_INTERVALS * interval_s))
     values = [point.value for point in points]
     return Drawing(
@@ -79,11 +84,15 @@ def _silence(points: Sequence[Point], *, now: datetime) -> float:
     return round(min(share, _MAX_SILENCE) / _SILENCE_STEP) * _SILENCE_STEP
 
 
-def _place(points: Sequence[Point], *, silence: float) -> list[tuple[float, float]]:
+def _place(
+    points: Sequence[Point], *, silence: float, min_span: float
+) -> list[tuple[float, float]]:
     first = points[0].at
     width_s = (points[-1].at - first).total_seconds() * (1 + silence)
     low = min(point.value for point in points)
     high = max(point.value for point in points)
+    missing = max(0.0, min_span - (high - low))
+    low, high = low - missing / 2, high + missing / 2
     return [
         (
             _spread((point.at - first).total_seconds(), width_s, WIDTH),

@@ -55,8 +55,15 @@ function series(roles, colours) {
     if (role === "forecast") return { ...common, stroke: colours.warn, width: 2, dash: [2, 4], points: { show: false } };
     if (role.endsWith("low") || role.endsWith("high")) return { ...common, class: "band", stroke: "transparent", width: 0, points: { show: false } };
     lines = (lines + 1) % DASHES.length;
-    return { ...common, stroke: tints[lines], dash: DASHES[lines], width: 2, points: { show: roles.length === 1 ? undefined : false } };
+    return { ...common, stroke: tints[lines], dash: DASHES[lines], width: 2, points: { show: roles.length === 1 ? undefined : false, size: 4, fill: tints[lines], filter: alone } };
   });
+}
+
+// A value between two gaps has no line: it is a dot.
+function alone(plot, index, shown) {
+  const values = plot.data[index];
+  const isGap = (at) => values[at] === null || values[at] === undefined;
+  return shown ? null : [...values.keys()].filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1));
 }
 
 // low and high are a band; so are expected_low and expected_high, forecast_low and forecast_high.
