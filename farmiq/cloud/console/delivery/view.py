@@ -404,6 +404,19 @@ class EdgeView:
         return words.zone_name(self.where, self.now)
 
     @property
+    def sentence(self) -> str:
+        """How it is; what is wrong stands below, each with its figure."""
+        if self.edge.is_revoked:
+            return _("Revoked: the cloud takes nothing from this edge.")
+        if self.edge.state == "never heard":
+            return _("Enrolled, but never heard.")
+        if self.edge.state == "silent":
+            return _("This edge is silent.")
+        if self.row.problems:
+            return _("This edge needs attention.")
+        return _("Everything arrives from this edge.")
+
+    @property
     def waiting_columns(self) -> list[Column]:
         return [Column(_("Waiting"), "line")]
 
