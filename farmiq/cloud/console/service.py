@@ -15,12 +15,14 @@ from farmiq.cloud.console.alerts.routes import AlertPages
 from farmiq.cloud.console.alerts.rule_routes import RulePages
 from farmiq.cloud.console.company.routes import CompanyPages
 from farmiq.cloud.console.design.routes import DesignPages
+from farmiq.cloud.console.notifications.routes import NotificationPages
 from farmiq.cloud.console.sites.routes import SitePages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db, http, sealing
+from farmiq.plumbing.addresses import Allowed
 from farmiq.ui import live
 
 NAME = "cloud-console"
@@ -29,6 +31,8 @@ NAME = "cloud-console"
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
     url = settings.db_url.get_secret_value()
     hub = live.Hub()
+    key_file = settings.secrets_key_file
+    sealer = None if key_file is None else sealing.read(key_file)
     async with db.pool(url, name=NAME, timeout_s=3) as pool:
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
         console_pages = pages.Pages(sign_ins, hub)
@@ -42,6 +46,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             SitePages(console_pages, camera_images.gallery(settings)),
             RulePages(console_pages),
             AlertPages(console_pages),
+            NotificationPages(console_pages, sealer, Allowed.read(settings.alert_private_hosts)),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))

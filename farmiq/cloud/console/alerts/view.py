@@ -57,7 +57,7 @@ _ABOUT = {
 }
 _SENT = {
     "pending": ("info", marked("waits to be sent")),
-    "sent": ("good", marked("sent")),
+    "sent": ("good", marked("told")),
     "failed": ("bad", marked("not delivered")),
     "dropped": ("muted", marked("not needed any more")),
 }
@@ -342,7 +342,9 @@ def silence(episode: Episode) -> str:
     if episode.held_by is not None:
         return _holder(episode, episode.held_by)
     if episode.paged_at is not None:
-        return _("Nobody was told: no contact fits, or no message arrived")
+        if episode.told:
+            return _("No message arrived: nobody knows of it")
+        return _("Nobody was told: no contact fits")
     if episode.state == "acknowledged":
         return ""
     return _("Nobody was called: it was old when it arrived, or it has just begun")
