@@ -27,7 +27,13 @@ def figures(page: Page) -> dict[tuple[str, str], str]:
 
 
 def test_operator_finds_and_acknowledges_a_problem(
-    console: Served, page: Page, browser: Browser, cloud_db: Any, keep: Keep, complaints: list[str]
+    console: Served,
+    page: Page,
+    *,
+    browser: Browser,
+    cloud_db: Any,
+    keep: Keep,
+    complaints: list[str],
 ) -> None:
     troubles.add_people(cloud_db.admin_url)
     names = troubles.a_bad_day(cloud_db.url, cloud_db.admin_url)
@@ -38,7 +44,7 @@ def test_operator_finds_and_acknowledges_a_problem(
     first = page.locator("#alerts > section > .alerts > li")
     assert first.evaluate_all("all => all.map(e => e.dataset.severity)") == ["critical"] * 2
     held = page.locator(f"#held-{names['silent']}")
-    expect(held.locator("summary")).to_have_text("2 problems are held back by this one")
+    expect(held.locator("> summary")).to_have_text("2 problems are held back by this one")
     keep("alerts")
     _expect_recounted(page, cloud_db.admin_url)
     # Somebody else looks at the same page.
@@ -161,7 +167,7 @@ def test_admin_writes_a_rule_tries_and_saves_it(
 
 
 # The form that was wrong was answered with 422, which a browser reports.
-_REFUSED = "Failed to load resource: the server responded with a status of 422 ()"
+_REFUSED = "Failed to load resource: the server responded with a status of 422 (Unprocessable Entity)"
 
 
 def test_viewer_cannot_act(console: Served, page: Page, cloud_db: Any) -> None:
@@ -218,8 +224,8 @@ def test_stored_text_with_markup_and_4_kb_names_is_inert(
     troubles.add_contacts(cloud_db.admin_url)
     hot = troubles.raise_(cloud_db.url, message=HOSTILE)
     troubles.page(cloud_db.admin_url, hot, told="failed", error=HOSTILE)
-    for table, column in (("alert_contacts", "name"), ("alert_channels", "name")):
-        troubles.execute(cloud_db.admin_url, f"update {table} set {column} = %s", HOSTILE)
+    for change in ("update alert_contacts set name = %s", "update alert_channels set name = %s"):
+        troubles.execute(cloud_db.admin_url, change, HOSTILE)
     troubles.execute(
         cloud_db.admin_url,
         "update alert_episodes set state = 'acknowledged', acknowledged_at = now(), "
