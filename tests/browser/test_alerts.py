@@ -134,7 +134,7 @@ def test_admin_writes_a_rule_tries_and_saves_it(
     page.get_by_label("Barn").select_option(label="Barn 1, Hill farm")
     page.get_by_label("Name").fill("Barn 1 is warm")
     page.get_by_role("button", name="Try it on the last 7 days").click()
-    expect(page.locator("#rule-sentence")).to_have_text("Temperature in barn-1 above 22.5 °C")
+    expect(page.locator("#rule-sentence")).to_have_text("Temperature in Barn 1 above 22.5 °C")
     tried = figures(page)
     assert tried["rule.series", ""] == "1"
     assert tried["rule.tried", ""] == str(page.locator(".tried li").count())
@@ -298,7 +298,7 @@ def test_admin_sets_up_who_is_told_and_subscribes_a_device(
     page.get_by_label("Until").fill("05:30")
     page.get_by_role("button", name="Save the contact").click()
     expect(page.locator("#contacts")).to_contain_text("quiet from 22:00 to 05:30 (Asia/Bangkok)")
-    expect(page.locator(".sentence")).to_have_text("1 people and devices are told of alerts")
+    expect(page.locator(".sentence")).to_have_text("1 person or device is told of alerts")
     page.get_by_label("Minutes until").fill("20")
     page.locator("#escalation").get_by_role("button", name="Save").click()
     expect(page.get_by_label("Minutes until")).to_have_value("20")

@@ -190,7 +190,7 @@ PLANTED = {
         "planted: policy jobs lets farmiq_jobs select: JOBS_MAY does not name it"
     ),
     "create policy jobs on users for all to farmiq_jobs using (true) with check (true)": (
-        "users: policy jobs lets farmiq_jobs delete: JOBS_MAY does not name it"
+        "users: policy jobs lets farmiq_jobs change super admins"
     ),
     "create role planted; create policy open on users for select to planted using (true)": (
         "users: policy open is for planted, whom we do not know"

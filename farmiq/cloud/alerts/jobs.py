@@ -13,7 +13,6 @@ from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value, Watch
 from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
-from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job
 
 PAGE_S, LOOK_S, FEED_S, PRUNE_S = 1.0, 15.0, 600.0, 60.0
@@ -240,14 +239,4 @@ def _of_edge(tenant_id: str, edge_id: str, name: str, at: datetime, value: float
         at=at,
         value=float(value),
         edge_cluster_id=edge_id,
-    )
-
-
-def retentions(days: float) -> tuple[Retention, ...]:
-    """Episodes stay for so long after they ended; the audit stays."""
-    return (
-        Retention("alert_episodes", "t.resolved_at", days, "t.state in ('resolved', 'withdrawn')"),
-        Retention("alert_windows", "t.end_at", days),
-        Retention("alert_states", "t.heard_at", 90, "t.states = '{}'"),
-        Retention("alert_rechecks", "t.received_at", 30),
     )

@@ -13,7 +13,7 @@ is evaluated again from the tables. One job says who is to be called.
 import asyncio
 from datetime import timedelta
 
-from farmiq.cloud import bus, sink
+from farmiq.cloud import bus, retentions, sink
 from farmiq.cloud.alerts import handlers, jobs
 from farmiq.cloud.alerts.api import Api
 from farmiq.cloud.alerts.book import RuleBook
@@ -45,6 +45,6 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             rechecks = Job("alerts.rechecks", RECHECK_S, Rechecks(pool, book).run)
             for job in (rechecks, *jobs.Looks(pool, book).all()):
                 group.create_task(schedule.run_repeatedly(job))
-            for rows in jobs.retentions(settings.alert_days):
+            for rows in retentions.alerts(settings):
                 job = retention.job(pool, rows, name=f"alerts.forget_{rows.table}")
                 group.create_task(schedule.run_repeatedly(job))

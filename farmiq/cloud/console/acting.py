@@ -1,4 +1,4 @@
-"""What a form of a page does: as the person's role permits, written as the service, then shown."""
+"""What a form of a page does: as the person's role permits, then the redirect to its result."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,18 +6,41 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 from uuid import UUID
 
+import psycopg
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from farmiq.cloud.console import pages
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.identity.people import Caller, ConcurrentChangeError, People
+from farmiq.cloud.identity.store import SignIn
+from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
 
 
+@asynccontextmanager
+async def acting(
+    pages: Pages, request: Request, signed_in: SignIn
+) -> AsyncIterator[tuple[db.Connection, Company]]:
+    """A transaction with the person's rights; an error of the database becomes a response."""
+    try:
+        async with pages.as_person(request, signed_in) as connection:
+            yield connection, await pages.company(connection, signed_in)
+    except psycopg.errors.NoDataFound as error:
+        raise HttpError(404, db.first_line(error)) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise HttpError(403, db.first_line(error)) from error
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        raise HttpError(409, db.first_line(error)) from error
+
+
 @dataclass(frozen=True)
 class Acting:
-    pages: pages.Pages
+    """For what the service writes after the person's role was checked."""
+
+    pages: Pages
 
     async def form(self, request: Request) -> dict[str, str]:
         """The fields of a form of this sign-in, without NUL, which the database rejects."""

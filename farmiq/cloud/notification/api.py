@@ -137,7 +137,8 @@ class MessageFilter(api.SpanFilter):
         Literal["pending", "sent", "failed", "dropped"] | None, Field(description="Only these.")
     ] = None
     step: Annotated[
-        Literal["opened", "worsened", "escalated", "acknowledged", "resolved", "test"] | None,
+        Literal["opened", "worsened", "escalated", "acknowledged", "resolved", "test", "report"]
+        | None,
         Field(description="Only these."),
     ] = None
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100

@@ -296,10 +296,15 @@ def where(episode: Episode) -> str:
     farm = episode.farm or episode.farm_id
     parts = [barn, farm, episode.device_name or episode.device_id]
     if not any(parts[:2]):
-        parts += [episode.edge_cluster_id and _("edge %(id)s") % {"id": episode.edge_cluster_id}]
+        parts += [episode.edge_cluster_id and edge_name(episode.edge_cluster_id)]
     if not barn and episode.batch_id:
         parts += [_("batch %(id)s") % {"id": episode.batch_id}]
     return ", ".join(part for part in parts if part) or episode.subject
+
+
+def edge_name(edge_id: str) -> str:
+    """Many are called edge-… already."""
+    return edge_id if edge_id.startswith("edge") else _("edge %(id)s") % {"id": edge_id}
 
 
 def quantity(episode: Episode) -> Quantity | None:

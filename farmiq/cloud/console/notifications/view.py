@@ -12,7 +12,7 @@ from farmiq.cloud.console.alerts.view import SEVERITIES
 from farmiq.cloud.console.company.view import Company
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
-from farmiq.ui.i18n import marked
+from farmiq.ui.i18n import marked, ngettext
 
 ROOT = "/settings/notifications"
 WEB_PUSH = "web_push"
@@ -117,7 +117,11 @@ class NotificationsView:
         reachable = [row for row in self.contacts if row.enabled and row.addresses]
         if not reachable:
             return _("Nobody is told of alerts yet")
-        return _("%(count)s people and devices are told of alerts") % {"count": len(reachable)}
+        return ngettext(
+            "%(num)s person or device is told of alerts",
+            "%(num)s people and devices are told of alerts",
+            len(reachable),
+        ) % {"num": len(reachable)}
 
     @property
     def reachable(self) -> int:
@@ -200,7 +204,7 @@ def _contact(
         level=_("at once") if row["level"] == 1 else _("if nobody acknowledges"),
         severities=", ".join(_(SEVERITIES[name]) for name in row["severities"]),
         addresses=tuple(
-            _("this channel: %(channel)s") % {"channel": names.get(channel_id, channel_id)}
+            names.get(channel_id, channel_id)
             if kinds.get(channel_id) in (WEB_PUSH, "webhook")
             else f"{names.get(channel_id, channel_id)}: {address}"
             for channel_id, address in sorted(row["addresses"].items())

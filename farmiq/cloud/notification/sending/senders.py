@@ -83,6 +83,7 @@ class Senders:
                 subject=message.subject,
                 text=_text(message, link),
                 message_id=str(message.message_id),
+                attachment=_attachment(message),
                 connect_to=None if target is None else str(target.address),
                 context=self.context,
                 deadline_s=DEADLINE_S,
@@ -176,6 +177,12 @@ def _push(channel: Channel, message: Claimed, link: str | None, now: datetime) -
     }
     content = json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")
     return Request(subscription.endpoint, headers, web_push.encrypt(content, subscription))
+
+
+def _attachment(message: Claimed) -> mail.Attachment | None:
+    if message.file_name is None or message.file is None:
+        return None
+    return mail.Attachment(message.file_name, message.file)
 
 
 def _text(message: Claimed, link: str | None) -> str:

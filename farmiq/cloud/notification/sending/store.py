@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -273,6 +273,9 @@ class Claimed:
     secrets: bytes | None
     # Whether it is a channel of mail with a server of its own.
     has_own_server: bool | None
+    # The PDF of a report.
+    file_name: str | None = None
+    file: bytes | None = field(default=None, repr=False)
 
     def channel(self, sealer: Sealer | None) -> Channel | None:
         """The channel with its secrets; None if it was removed. Raises SealError."""
@@ -313,8 +316,10 @@ Used = tuple[str, str, int, bool]
 # Tenant, message.
 Due = tuple[str, UUID]
 # A mail over the mail server of the platform that was not counted yet (alert_channels is c).
+# A report goes over it if its company has no channel for mails.
 _COUNTS = """
-  (m.attempts = 0 and c.kind = 'email' and not 'smtp_url' = any(c.secret_names))
+  (m.attempts = 0 and case when c.kind is null then m.step = 'report'
+    else c.kind = 'email' and not 'smtp_url' = any(c.secret_names) end)
 """
 _HOUR = "date_trunc('hour', fn_now(), 'UTC')"
 
@@ -404,8 +409,8 @@ async def hold_mails(tx: db.Connection, *, per_hour: int) -> None:
         from (
           select m.tenant_id, m.message_id, n.hour + interval '1 hour' as ends_at
           from alert_mail_counts n
-          join alert_channels c using (tenant_id)
-          join alert_messages m using (tenant_id, channel_id)
+          join alert_messages m using (tenant_id)
+          left join alert_channels c using (tenant_id, channel_id)
           where n.hour = {_HOUR} and n.used >= %(per_hour)s and m.state = 'pending'
             and m.next_attempt_at <= fn_now() and {_COUNTS}
           for update of m skip locked
@@ -453,9 +458,14 @@ async def claim(tx: db.Connection, due: Sequence[Due], *, for_s: float) -> list[
         )
         select m.tenant_id, m.message_id, m.episode_id, m.step, m.contact_id, m.channel_id,
           m.address, m.severity, m.subject, m.body, m.content, m.created_at, m.attempts,
-          extract(epoch from fn_now() - m.send_after)::float8 as age_s, c.kind, c.is_enabled,
-          c.settings, c.secrets, 'smtp_url' = any(c.secret_names) as has_own_server
-        from mine m left join alert_channels c using (tenant_id, channel_id)
+          extract(epoch from fn_now() - m.send_after)::float8 as age_s,
+          coalesce(c.kind, case when m.step = 'report' then 'email' end) as kind,
+          coalesce(c.is_enabled, m.step = 'report') as is_enabled,
+          coalesce(c.settings, '{}') as settings, c.secrets,
+          'smtp_url' = any(c.secret_names) as has_own_server, r.file_name, r.file
+        from mine m
+        left join alert_channels c using (tenant_id, channel_id)
+        left join reports r on r.tenant_id = m.tenant_id and r.message_id = m.message_id
         """,
         (for_s, [item[0] for item in due], [item[1] for item in due]),
     )
