@@ -57,6 +57,11 @@ class Hub:
         finally:
             self._subscriptions.discard(subscription)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether any page is open."""
+        return bool(self._subscriptions)
+
     def is_full(self, sign_in: bytes) -> bool:
         """Whether one sign-in has as many live pages open as it may."""
         return (

@@ -80,7 +80,7 @@ def _asset(file: Path) -> tuple[str, Asset]:
 # Read once.
 files = dict(_asset(file) for file in (HERE / "static").rglob("*") if file.suffix in _MEDIA_TYPES)
 
-_loader = jinja2.FileSystemLoader([HERE / "templates"])
+_loader = jinja2.FileSystemLoader([HERE / "templates", HERE / "entry"])
 _templates = jinja2.Environment(
     loader=_loader,
     autoescape=True,
@@ -279,5 +279,7 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
 
 def _error(request: Request, error: http.HttpError) -> Response:
     if is_browser(request):
+        if error.location is not None:
+            return RedirectResponse(error.location, 303, headers=HEADERS)
         return to_sign_in(request) if error.status == _SIGN_IN else problem_page(request, error)
     return http.error_response(request, error)

@@ -70,7 +70,7 @@ def percent(share: float, decimals: int = 0) -> str:
 def _localized(text: str) -> str:
     """The text of an English number with the separators of the page's language."""
     decimal, group = _separators(i18n.locale())
-    return text.translate(str.maketrans({".": decimal, ",": group}))
+    return text.translate({ord("."): decimal, ord(","): group})
 
 
 @functools.cache

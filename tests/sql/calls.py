@@ -153,6 +153,10 @@ CALLS = {
         "select fn_reset_person_password(user_id, '$argon2id$x') from users",
         "select fn_reset_person_password(%(foreign_id)s, '$argon2id$x')",
     ),
+    "fn_reset_person_second_factor(uuid)": (
+        "select fn_reset_person_second_factor(user_id) from users",
+        "select fn_reset_person_second_factor(%(foreign_id)s)",
+    ),
     "fn_remove_person(uuid)": (
         "select fn_remove_person(user_id) from users",
         "select fn_remove_person(%(foreign_id)s)",

@@ -60,12 +60,20 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
     },
     ("sign_ins", "DELETE"): set(),
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
+    ("second_factors", "DELETE"): set(),
+    ("second_factors", "SELECT"): {"user_id", "company_id", "confirmed_at"},
     ("camera_transfers", "SELECT"): {"company_id", "image_id", "state", "heard_at", "due_at"},
 }
 # Days that a wrong clock opened (the tables' own triggers refuse any other); people whom an admin
-# removes, and sign-ins that end with a password.
-JOBS_DELETE = {"expected_wakes", "site_device_sessions", "users", "sign_ins"}
-HIDDEN_FROM_PEOPLE = {("users", "password_hash"), ("alert_channels", "secrets")}
+# removes, sign-ins that end with a password, second factors that were lost.
+JOBS_DELETE = {"expected_wakes", "site_device_sessions", "users", "sign_ins", "second_factors"}
+HIDDEN_FROM_PEOPLE = {
+    ("users", "password_hash"),
+    ("alert_channels", "secrets"),
+    ("second_factors", "secret"),
+    ("second_factors", "last_step"),
+    ("second_factors", "recovery_hashes"),
+}
 # Row level security does not hold for these, or they change what it holds for.
 NEVER_GRANTED = ("TRUNCATE", "TRIGGER", "REFERENCES", "MAINTAIN")
 # Role → roles it is a member of.

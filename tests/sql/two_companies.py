@@ -110,6 +110,9 @@ SEED = {
     "memberships": "",
     "user_actions": "",
     "sign_ins": "",
+    "second_factors": """
+        insert into second_factors (user_id, company_id, secret)
+        select user_id, company_id, 'sealed' from users where company_id = %(company)s""",
     "farms": """
         insert into farms (tenant_id, farm_id, name, timezone)
         values (%(tenant)s, 'f', 'Farm', 'Asia/Bangkok')""",
@@ -230,6 +233,15 @@ SEED = {
     "alert_actions": """
         insert into alert_actions (action_id, at, tenant_id, actor, action, key)
         values (%(id)s, now(), %(tenant)s, 'x', 'rule.set', 'hot')""",
+    "report_subscriptions": """
+        insert into report_subscriptions (tenant_id, subscription_id, farm_id, period, address,
+          language, created_at, created_by)
+        values (%(tenant)s, %(id)s, 'f', 'week', 'a@example.com', 'en', now(), 'a')""",
+    "reports": """
+        insert into reports (tenant_id, report_id, farm_id, period, first_day, address, language,
+          file_name, created_at, created_by)
+        values (%(tenant)s, %(id)s, 'f', 'week', '2026-05-04', 'a@example.com', 'en', 'f.pdf',
+          now(), 'a')""",
     "alert_channels": """
         insert into alert_channels (tenant_id, channel_id, kind, settings, secrets, secret_names,
           host, changed_at, changed_by)

@@ -1,6 +1,6 @@
 """Looks of the clock: silence, totals of edges, feed, cameras; and who is to be called."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from farmiq.cloud import episodes
 from farmiq.cloud.alerts import handlers, looks, rules, store
 from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value, Watch
+from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
 from farmiq.plumbing.runtime.schedule import Job
 
@@ -176,10 +177,10 @@ class Looks:
         return {}
 
     async def prune(self) -> dict[str, object]:
-        """End what rules have open that changed, no longer apply, or whose edge is gone."""
+        """End what rules have open that changed, no longer apply, or whose subject is gone."""
         async with db.transaction(self.pool) as tx:
             busy = await store.busy_series(tx)
-            edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
+            gone = await self._gone(tx, busy)
         await self.book.load({series.tenant_id for series in busy})
         ended = 0
         for chunk in _chunks(busy):
@@ -188,11 +189,9 @@ class Looks:
                 states = await store.lock_states(tx, chunk)
                 changed, endings = {}, []
                 for series, before in states.items():
-                    is_edge = series.signal.startswith("edge.")
                     after, over = rules.prune(
-                        series, before, self.book[series.tenant_id], now=now,
-                        is_gone=is_edge and (series.tenant_id, series.subject) not in edges,
-                    )  # fmt: skip
+                        series, before, self.book[series.tenant_id], now=now, gone=gone.get(series)
+                    )
                     if after != before:
                         changed[series] = after
                     endings += [handlers.ending(series, seen) for seen in over]
@@ -201,6 +200,20 @@ class Looks:
         async with db.transaction(self.pool) as tx:
             ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
         return {"ended": ended}
+
+    async def _gone(self, tx: db.Connection, busy: Collection[Series]) -> dict[Series, EndReason]:
+        """Series whose edge, device or camera is no more, each with the reason."""
+        edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
+        cameras = await looks.live_cameras(tx)
+        gone: dict[Series, EndReason] = {}
+        for series in busy:
+            subject = series.tenant_id, series.subject
+            if series.signal.startswith("edge.") and subject not in edges:
+                gone[series] = "edge"
+            elif series.signal.startswith("camera.") and subject not in cameras:
+                gone[series] = "camera"
+        devices = [series for series in busy if series.signal.startswith(TELEMETRY)]
+        return gone | await looks.gone_devices(tx, devices)
 
     async def _evaluate(self, values: list[Value], now: datetime) -> None:
         """In transactions of a bounded size; a series is not divided."""

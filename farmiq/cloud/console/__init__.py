@@ -5,17 +5,4 @@ from pathlib import Path
 from farmiq.ui import look
 
 # Each area has its templates beside its code.
-AREAS = (
-    "company",
-    "telemetry",
-    "weighings",
-    "sites",
-    "design",
-    "delivery",
-    "dead_letters",
-    "settings",
-    "settings/people",
-    "settings/edges",
-    "settings/audit",
-)
-look.add_templates(*(Path(__file__).parent / area for area in AREAS))
+look.add_templates(*sorted({file.parent for file in Path(__file__).parent.rglob("*.html")}))

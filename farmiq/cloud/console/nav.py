@@ -1,21 +1,7 @@
 """The way to the pages: one list, for the bar on a wide screen and the tabs of a phone."""
 
-from dataclasses import dataclass
-
-from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """`on_phone`: one of the tabs at the bottom; the others are behind More."""
-
-    key: str
-    name: str
-    address: str
-    icon: str
-    on_phone: bool = False
-
+from farmiq.ui.nav import Entry
 
 ENTRIES = (
     Entry("today", marked("Today"), "/", "today", on_phone=True),
@@ -34,7 +20,4 @@ ENTRIES = (
 
 def entries() -> list[Entry]:
     """All of them, in the language of the page."""
-    return [
-        Entry(entry.key, _(entry.name), entry.address, entry.icon, entry.on_phone)
-        for entry in ENTRIES
-    ]
+    return [entry.translated() for entry in ENTRIES]

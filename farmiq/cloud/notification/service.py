@@ -12,8 +12,8 @@ from farmiq.cloud import retentions
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.notification.acknowledgement import AckPage
 from farmiq.cloud.notification.api import Api
-from farmiq.cloud.notification.jobs import EVERY_S, Delivery, Routing
-from farmiq.cloud.notification.senders import Senders
+from farmiq.cloud.notification.sending.jobs import EVERY_S, Delivery, Routing
+from farmiq.cloud.notification.sending.senders import Senders
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db, http, retention, sealing

@@ -20,13 +20,13 @@ const faint = (rgb, alpha) => rgb.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${alpha}
 
 function read(figure) {
   const isTime = figure.dataset.x === "time";
-  const roles = [...figure.querySelectorAll("thead th")].slice(1).map((cell) => ({
+  const roles = [...figure.querySelectorAll(".twin thead th")].slice(1).map((cell) => ({
     label: cell.textContent,
     role: cell.dataset.role,
   }));
   const xs = [];
   const columns = roles.map(() => []);
-  for (const row of figure.querySelectorAll("tbody tr")) {
+  for (const row of figure.querySelectorAll(".twin tbody tr")) {
     const at = row.querySelector("th time")?.dateTime;
     xs.push(isTime ? Date.parse(at) / 1000 : Number(row.querySelector("th [data-value]").dataset.value));
     [...row.querySelectorAll("td")].forEach((cell, index) => {
@@ -37,7 +37,12 @@ function read(figure) {
   return { isTime, roles, data: [xs, ...columns] };
 }
 
+// Lines of one chart differ by colour and by dashes.
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [4, 4], [14, 4]];
+
 function series(roles, colours) {
+  const tints = [colours.accent, colours.good, colours.warn, colours.bad, colours.muted, colours.text];
+  let lines = -1;
   return roles.map(({ label, role }) => {
     const common = { label, spanGaps: false };
     if (role === "points") {
@@ -48,9 +53,17 @@ function series(roles, colours) {
     }
     if (role === "expected") return { ...common, stroke: colours.muted, width: 1.5, dash: [6, 4], points: { show: false } };
     if (role === "forecast") return { ...common, stroke: colours.warn, width: 2, dash: [2, 4], points: { show: false } };
-    if (role.endsWith("low") || role.endsWith("high")) return { ...common, stroke: "transparent", width: 0, points: { show: false } };
-    return { ...common, stroke: colours.accent, width: 2, points: { show: roles.length === 1 ? undefined : false } };
+    if (role.endsWith("low") || role.endsWith("high")) return { ...common, class: "band", stroke: "transparent", width: 0, points: { show: false } };
+    lines = (lines + 1) % DASHES.length;
+    return { ...common, stroke: tints[lines], dash: DASHES[lines], width: 2, points: { show: roles.length === 1 ? undefined : false, size: 4, fill: tints[lines], filter: alone } };
   });
+}
+
+// A value between two gaps has no line: it is a dot.
+function alone(plot, index, shown) {
+  const values = plot.data[index];
+  const isGap = (at) => values[at] === null || values[at] === undefined;
+  return shown ? null : [...values.keys()].filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1));
 }
 
 // low and high are a band; so are expected_low and expected_high, forecast_low and forecast_high.
@@ -98,7 +111,7 @@ function draw(figure) {
     return;
   }
   old?.plot.destroy();
-  const names = { accent: "--accent", muted: "--muted", warn: "--warn", line: "--line", text: "--text" };
+  const names = { accent: "--accent", good: "--good", bad: "--bad", muted: "--muted", warn: "--warn", line: "--line", text: "--text" };
   const colours = Object.fromEntries(Object.entries(names).map(([key, name]) => [key, resolved(name)]));
   const decimals = Number(figure.dataset.decimals);
   const zone = figure.dataset.zone;
@@ -110,7 +123,7 @@ function draw(figure) {
     height: width < 560 ? HEIGHT.narrow : HEIGHT.wide,
     tzDate: isTime ? (at) => uPlot.tzDate(new Date(at * 1000), zone) : undefined,
     scales: { x: { time: isTime } },
-    series: [{ label: isTime ? "" : figure.querySelector("thead th").textContent, value: isTime ? undefined : (_, at) => (at === null ? "" : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
+    series: [{ label: isTime ? "" : figure.querySelector(".twin thead th").textContent, value: isTime ? undefined : (_, at) => (at === null ? "" : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
     bands: bands(roles, colours),
     axes: [{ ...axis, space: 60, ...(isTime ? { values: clock(zone) } : {}) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => number.format(tick)) }],
     cursor: { sync: figure.dataset.sync ? { key: figure.dataset.sync } : undefined, drag: { x: true, y: false, setScale: !figure.dataset.zoom } },

@@ -12,7 +12,6 @@ const shown = document.querySelector("[data-fragment]");
 const withCompany = (address) => `${address}${address.includes("?") ? "&" : "?"}${company}`;
 const pill = document.getElementById("pill");
 const says = document.getElementById("pill-says");
-const lateMark = document.getElementById("late-mark");
 
 
 // What we know, and what follows from it.
@@ -38,8 +37,8 @@ function show() {
 // --- ages, in the words of words.py
 
 const TEXTS = {
-  en: { s: "# s", min: "# min", h: "# h", days: "# days", now: "just now", ago: "# ago", last: "last reading #" },
-  de: { s: "# s", min: "# min", h: "# h", days: "# Tage", now: "gerade eben", ago: "vor #", last: "letzter Wert #" },
+  en: { s: "# s", min: "# min", h: "# h", days: "# days", now: "just now", ago: "# ago" },
+  de: { s: "# s", min: "# min", h: "# h", days: "# Tage", now: "gerade eben", ago: "vor #" },
 };
 const text = TEXTS[document.documentElement.lang] ?? TEXTS.en;
 const fill = (pattern, value) => pattern.replace("#", value);
@@ -63,14 +62,6 @@ let aheadMs = document.body.dataset.kept ? 0 : Date.now() - Date.parse(shown.dat
 
 function tick() {
   const now = Date.now() - aheadMs;
-  let turned = false;
-  for (const row of shown.querySelectorAll("tr[data-at]")) {
-    if (row.dataset.state === "current" && now > Date.parse(row.dataset.lateAt)) {
-      turnLate(row);
-      turned = true;
-    }
-    if (row.dataset.state !== "ahead") writeAge(row, (now - Date.parse(row.dataset.at)) / 1000);
-  }
   for (const time of shown.querySelectorAll("time.ago")) {
     const words = ago((now - Date.parse(time.dateTime)) / 1000);
     if (time.textContent !== words) time.textContent = words;
@@ -79,21 +70,9 @@ function tick() {
   const turnsAt = shown.dataset.turnsAt;
   if (turnsAt && turnsAt !== lastTurn && now > Date.parse(turnsAt)) {
     lastTurn = turnsAt;
-    turned = true;
+    refresh();
   }
-  if (turned) refresh();
   if (hearing && performance.now() - heardAt > SILENCE_MS) lose();
-}
-
-function turnLate(row) {
-  row.dataset.state = "late";
-  row.querySelector(".state").replaceChildren(lateMark.content.cloneNode(true));
-}
-
-function writeAge(row, seconds) {
-  const age = row.querySelector(".age");
-  const text = row.dataset.state === "current" ? ago(seconds) : fill(text.last, ago(seconds));
-  if (age.textContent !== text) age.textContent = text;
 }
 
 // --- fetch again, at most one at a time, and slower where it takes long

@@ -82,6 +82,8 @@ document.addEventListener("submit", async (event) => {
   const form = event.target.closest("form[data-offline]");
   if (!form || event.defaultPrevented) return;
   event.preventDefault();
+  // When it was written down, however late it is sent.
+  if (form.elements.entered_at) form.elements.entered_at.value = new Date().toISOString();
   const fields = [...new FormData(form, event.submitter)];
   const key = form.elements.idempotency_key.value;
   const entry = { key, company, action: form.action, fields, at: new Date().toISOString() };

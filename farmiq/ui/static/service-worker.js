@@ -4,6 +4,8 @@
 const PAGES = "farmiq-pages-1";
 const FILES = "farmiq-files-1";
 const MAX_PAGES = 40;
+// Pages with secrets of a person, and files to download, are never kept.
+const SECRET = /^\/(sign-in|settings\/account)|\.pdf$/;
 
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
@@ -13,7 +15,7 @@ self.addEventListener("fetch", (event) => {
   const url = new URL(request.url);
   if (request.method !== "GET" || url.origin !== location.origin) return;
   if (url.pathname.startsWith("/static/")) event.respondWith(file(request));
-  else if (request.mode === "navigate" && url.pathname !== "/sign-in") event.respondWith(page(request));
+  else if (request.mode === "navigate" && !SECRET.test(url.pathname)) event.respondWith(page(request));
 });
 
 async function file(request) {

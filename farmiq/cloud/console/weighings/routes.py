@@ -82,6 +82,7 @@ class WeighingPages:
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await queries.here(connection, queries.pictures(shown))
             last_at = None if weighings_of_day else await queries.last_at(connection)
+            targets = await queries.targets(connection, query.day or now.astimezone(zone).date())
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
@@ -90,6 +91,7 @@ class WeighingPages:
             query=query,
             here=here,
             last_at=last_at,
+            targets=targets,
             now=now,
         )
 
@@ -102,6 +104,8 @@ class WeighingPages:
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
             before, after = await queries.beside(connection, weighing, begin=begin, end=end)
+            place = await queries.place(connection, weighing, begin=begin, end=end)
+            estimate = await queries.estimate(connection, weighing)
         return weighings.detail(
             company,
             weighing,
@@ -110,6 +114,8 @@ class WeighingPages:
             image=_image_number(request.query_params.get("image")),
             before=before,
             after=after,
+            place=place,
+            estimate=estimate,
             now=now,
         )
 
