@@ -140,8 +140,8 @@ def growth(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> Cha
     name = batch.standard_name
     columns = [
         Column(name, "expected"),
-        Column(_("%(standard)s less 10 %%") % {"standard": name}, "expected_low"),
-        Column(_("%(standard)s plus 10 %%") % {"standard": name}, "expected_high"),
+        Column(_("%(standard)s less a tenth") % {"standard": name}, "expected_low"),
+        Column(_("%(standard)s plus a tenth") % {"standard": name}, "expected_high"),
         Column(_("Mean weight"), "line"),
         Column(_("Lightest tenth below"), "low"),
         Column(_("Heaviest tenth above"), "high"),
@@ -158,8 +158,8 @@ def growth(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> Cha
         rows.append((float(age), kg, *band, *weighed, *outlook.get(on, (None, None, None))))
     return Chart(
         key="growth", title=_("Growth"), unit="kg", columns=columns, rows=rows,
-        note=_("The band of the standard is 10 % on either side; the band of the forecast contains "
-               "the truth in 8 of 10 cases."),
+        note=_("The band of the standard is a tenth on either side; the band of the forecast "
+               "contains the truth in eight of ten cases."),
     )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def charts(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> lis
     return [
         chart(
             "gain", _("Daily gain"), _("g/day"),
-            (Column(_("Gain of 7 days"), "line"), "adg_7d"),
+            (Column(_("Gain of a week"), "line"), "adg_7d"),
             (Column(name, "expected"), of_standard("daily_gain_g")),
             decimals=0,
         ),
@@ -231,7 +231,7 @@ def charts(batch: Batch, series: Series, standard: Sequence[StandardRow]) -> lis
         ),
         chart(
             "uniformity", _("Uniformity"), "%",
-            (Column(_("Within 10 % of the mean"), "line"), "weight_uniformity"),
+            (Column(_("Within a tenth of the mean"), "line"), "weight_uniformity"),
         ),
     ]  # fmt: skip
 

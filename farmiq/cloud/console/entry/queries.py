@@ -25,11 +25,10 @@ async def places(connection: db.Connection) -> list[PlaceOption]:
         PlaceOption,
         f"""
         select h.farm_id, h.barn_id, f.name as farm_name, h.name as barn_name, f.timezone,
-          b.batch_id, b.species, b.age_days
+          b.batch_id, b.species
         from barns h join farms f on f.tenant_id = h.tenant_id and f.farm_id = h.farm_id
           left join lateral (
-            select s.batch_id, s.species, s.age_at_placing_days
-              + (fn_local_date(f.timezone, fn_now()) - s.placed_on) as age_days
+            select s.batch_id, s.species
             from (select *, {STATUS} as status from batches
               where tenant_id = h.tenant_id and farm_id = h.farm_id and barn_id = h.barn_id) s
             where s.status = 'active' limit 1) b on true

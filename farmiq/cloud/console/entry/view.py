@@ -32,7 +32,6 @@ class PlaceOption:
     timezone: str
     batch_id: str | None
     species: str | None
-    age_days: int | None
 
     @property
     def place(self) -> Place:
@@ -42,11 +41,7 @@ class PlaceOption:
         barn = f"{self.farm_name}, {self.barn_name}" if several_farms else self.barn_name
         if self.batch_id is None:
             return _("%(barn)s, empty") % {"barn": barn}
-        return _("%(barn)s, %(species)s, day %(age)s") % {
-            "barn": barn,
-            "species": self.species,
-            "age": self.age_days,
-        }
+        return f"{barn}, {self.species}"
 
 
 def options(places: Sequence[PlaceOption]) -> list[Option]:

@@ -131,7 +131,7 @@ def _by_hours(minute: int, hours: Sequence[int], *, daily: bool) -> str:
             return _("every hour")
         return _("every hour at minute %(minute)s") % {"minute": minute}
     step = _step(hours, _HOURS)
-    if step and len(hours) > 1:
+    if step:
         often = ngettext("every %(num)s hour", "every %(num)s hours", step) % {"num": step}
         if (hours[0], minute) == (0, 0):
             return often
@@ -181,7 +181,9 @@ def _days(fields: _Fields) -> str:
 
 
 def _step(values: Sequence[int], size: int) -> int:
-    """How far apart the values are if they are spread evenly over the whole size, else 0."""
+    """How far apart several values are if they are spread evenly over the whole size, else 0."""
+    if len(values) == 1:
+        return 0
     step = size // len(values)
     evenly = step * len(values) == size and values[0] < step
     return step if evenly and tuple(values) == tuple(range(values[0], size, step)) else 0

@@ -134,7 +134,7 @@ def test_reasons_of_the_posting_stand_at_their_fields() -> None:
 def option(barn_id: str, batch_id: str | None, farm_id: str = "f") -> PlaceOption:
     return PlaceOption(
         farm_id=farm_id, barn_id=barn_id, farm_name=f"Farm {farm_id}", barn_name=f"Barn {barn_id}",
-        timezone="Asia/Bangkok", batch_id=batch_id, species="broiler", age_days=30,
+        timezone="Asia/Bangkok", batch_id=batch_id, species="broiler",
     )  # fmt: skip
 
 
@@ -148,9 +148,9 @@ def test_form_begins_with_the_barn_that_is_meant() -> None:
 
 def test_barns_of_several_farms_are_told_apart() -> None:
     one = [option("1", "b"), option("2", None)]
-    assert [label for _, label in view.options(one)] == ["Barn 1, broiler, day 30", "Barn 2, empty"]
+    assert [label for _, label in view.options(one)] == ["Barn 1, broiler", "Barn 2, empty"]
     two = [option("1", "b"), option("1", "c", farm_id="g")]
-    assert [label for _, label in view.options(two)][1] == "Farm g, Barn 1, broiler, day 30"
+    assert [label for _, label in view.options(two)][1] == "Farm g, Barn 1, broiler"
 
 
 def test_correction_begins_with_what_was_entered() -> None:

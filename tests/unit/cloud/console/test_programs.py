@@ -24,9 +24,9 @@ PROGRAMS = [
 ]
 
 
-def figures(id: UUID, name: str, **changes: Any) -> dict[str, Any]:
+def figures(row_id: UUID, name: str, **changes: Any) -> dict[str, Any]:
     return {
-        "id": id, "name": name, "day": None, "at": NOW, "sessions": 2, "expected": 20,
+        "id": row_id, "name": name, "day": None, "at": NOW, "sessions": 2, "expected": 20,
         "received": 19, "completed": 18, "failed": 1, "pending": 0, "extra": 0, "on_schedule": 18,
         "avg_temperature": 20, "avg_humidity": 60, **changes,
     }  # fmt: skip

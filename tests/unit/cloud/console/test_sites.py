@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.schedules import view as schedules
 from farmiq.cloud.console.schedules.view import Change
+from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.day import SiteDayQuery, WakeImage
