@@ -11,6 +11,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.company import cookies
 from farmiq.cloud.console.company.cookies import Cookies
 from farmiq.cloud.identity import session, sign_in, store
+from farmiq.cloud.identity.sign_in import Opened
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.plumbing import http
 from farmiq.ui import forms, look
@@ -111,7 +112,7 @@ class CompanyPages:
             return self._form(request, form, error=error, template="sign_in_code.html")
         return await self._opened(opened, look.own_address(form.get("next")))
 
-    async def _opened(self, opened: sign_in.Opened, wanted: str) -> Response:
+    async def _opened(self, opened: Opened, wanted: str) -> Response:
         """The way to the wanted page, with the cookies and in the language of the person."""
         answer = RedirectResponse(wanted, 303, headers=look.HEADERS)
         for name in (FORM_COOKIE, TICKET_COOKIE):
