@@ -11,8 +11,8 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.company import cookies
 from farmiq.cloud.console.company.cookies import Cookies
 from farmiq.cloud.identity import session, sign_in, store
-from farmiq.cloud.identity.sign_in import Opened
 from farmiq.cloud.identity.checks import TooBusyError
+from farmiq.cloud.identity.sign_in import Opened
 from farmiq.plumbing import http
 from farmiq.ui import forms, look
 from farmiq.ui.i18n import gettext as _
