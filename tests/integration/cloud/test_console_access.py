@@ -43,7 +43,8 @@ def two(cloud_db: Database) -> Two:
     with psycopg.connect(cloud_db.admin_url) as connection:
         # Of these the seed has rows that no service writes.
         connection.execute("delete from alert_rules")
-        connection.execute("delete from posted_events")
+        for table in ("posted_events", "barn_events", "feed_events"):
+            connection.execute(f"delete from {table}".encode())  # noqa: S608
     return made
 
 

@@ -14,9 +14,9 @@ async def people(connection: db.Connection) -> list[Person]:
         Person,
         """
         select u.user_id, u.email, m.role, u.is_super_admin, u.created_at, u.must_change_password,
-          exists (select from second_factors f
-            where f.user_id = u.user_id and f.confirmed_at is not null) as has_second_factor
+          f.confirmed_at is not null as has_second_factor
         from users u
+        left join second_factors f on f.user_id = u.user_id
         left join memberships m on m.user_id = u.user_id and m.company_id = u.company_id
         order by u.email limit %s
         """,

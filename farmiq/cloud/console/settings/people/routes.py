@@ -1,4 +1,4 @@
-"""The routes of people: list, add, change, reset what they sign in with, remove. Admins only."""
+"""The routes of people: list, add, change a role, reset a password or second factor, remove."""
 
 import asyncio
 import secrets
@@ -98,7 +98,7 @@ class PeoplePages:
         return await self._page(request, signed_in, made=OneTimePassword(found[0], password))
 
     async def second_factor(self, request: Request) -> Response:
-        """Remove the second factor of somebody who has lost their telephone."""
+        """Remove a second factor that was lost."""
         signed_in, _form = await self._form(request)
         user_id = _user_id(request)
 
