@@ -13,8 +13,9 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import route
 from farmiq.cloud import series
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import pages, shared_parts
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.shared_parts import Part
 from farmiq.cloud.console.telemetry import metrics, queries, sensor
 from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.console.telemetry.metrics import Catalogue
@@ -104,8 +105,13 @@ class TelemetryPages(api.Routes):
         return await self.pages.page("telemetry.html", signed_in, view)
 
     async def fragment(self, request: Request) -> Response:
-        view = await self._view(request, await self.pages.must_be_signed_in(request))
-        return await look.fragment(request, "readings.html", "readings", view)
+        signed_in = await self.pages.must_be_signed_in(request)
+
+        async def make() -> Part:
+            view = await self._view(request, signed_in)
+            return await shared_parts.part("readings.html", "readings", view)
+
+        return await self.pages.shared_part(request, signed_in, make)
 
     @route(
         "GET",
@@ -127,8 +133,13 @@ class TelemetryPages(api.Routes):
 
     async def sensor_now(self, request: Request) -> Response:
         """What a live update replaces: the sensor's newest reading and its chart."""
-        view = await self._sensor(request, await self.pages.must_be_signed_in(request))
-        return await look.fragment(request, "sensor_parts.html", "parts", view)
+        signed_in = await self.pages.must_be_signed_in(request)
+
+        async def make() -> Part:
+            view = await self._sensor(request, signed_in)
+            return await shared_parts.part("sensor_parts.html", "parts", view)
+
+        return await self.pages.shared_part(request, signed_in, make)
 
     async def csv(self, request: Request) -> Response:
         """The points of a range as a file, more of them than fit a chart."""
