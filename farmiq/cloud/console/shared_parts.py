@@ -72,20 +72,20 @@ class SharedParts:
         self, request: Request, company_id: UUID, make: Callable[[], Awaitable[Part]]
     ) -> Response:
         address = f"{request.url.path}?{request.url.query}"
-        found = await self.get(str(company_id), address, make)
+        shared = await self.get(str(company_id), address, make)
         headers = {**look.HEADERS, "Vary": "Accept-Encoding"}
         if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(found.plain, media_type="text/html", headers=headers)
+            return Response(shared.plain, media_type="text/html", headers=headers)
         headers["Content-Encoding"] = "gzip"
-        return Response(found.compressed, media_type="text/html", headers=headers)
+        return Response(shared.compressed, media_type="text/html", headers=headers)
 
     async def get(self, company_id: str, address: str, make: Callable[[], Awaitable[Part]]) -> Part:
         """The part of an address, as it is now or was after the last change of the company."""
-        asked_version = self.hub.version(company_id)
+        version_wanted = self.hub.version(company_id)
         slot = self._slot((company_id, i18n.language(), address))
         async with slot.lock:
             # Whoever waited here gets what was computed after they asked.
-            if slot.part and slot.version >= asked_version and self.clock() < slot.until_s:
+            if slot.part and slot.version >= version_wanted and self.clock() < slot.until_s:
                 return slot.part
             version = self.hub.version(company_id)
             began_s = self.clock()
@@ -99,11 +99,11 @@ class SharedParts:
         slot = self._slots.get(key)
         if slot is None:
             if len(self._slots) >= MAX_PARTS:
-                self._forget_old()
+                self._purge()
             slot = self._slots[key] = _Slot()
         return slot
 
-    def _forget_old(self) -> None:
+    def _purge(self) -> None:
         now_s = self.clock()
         for key, slot in list(self._slots.items()):
             if slot.until_s <= now_s and not slot.lock.locked():
