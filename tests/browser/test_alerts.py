@@ -167,7 +167,9 @@ def test_admin_writes_a_rule_tries_and_saves_it(
 
 
 # The form that was wrong was answered with 422, which a browser reports.
-_REFUSED = "Failed to load resource: the server responded with a status of 422 (Unprocessable Entity)"
+_REFUSED = (
+    "Failed to load resource: the server responded with a status of 422 (Unprocessable Entity)"
+)
 
 
 def test_viewer_cannot_act(console: Served, page: Page, cloud_db: Any) -> None:
