@@ -94,7 +94,7 @@ with wake as (
 """
 QUERIES: dict[str, str] = {
     **{
-        f"wakes.{state}": f"{_WAKES} select count(*) from wake where state = '{state}'"  # noqa: S608
+        f"wakes.{state}": f"{_WAKES} select count(*) from wake where state = '{state}'"
         for state in ("received", "receiving", "failed", "due", "overdue", "lost")
     },
     "wakes.later": f"{_WAKES} select count(*) from wake where state = 'due'",

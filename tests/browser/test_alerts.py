@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import barns, patience, person, troubles
+from tests.browser import person, troubles
 from tests.browser.served import Served
 from tests.browser.test_look import Keep, context, keep  # noqa: F401 - the same pictures
 
