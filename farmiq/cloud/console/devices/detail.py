@@ -14,12 +14,12 @@ from farmiq.cloud.console.devices.connectivity import Connectivity
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, Row
 from farmiq.cloud.console.schedules import cron
 from farmiq.cloud.console.telemetry import view as telemetry
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.messages import device as messages
 from farmiq.ui import words
 from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
+from farmiq.ui.metrics import Catalogue
 
 COMMAND_WORDS = {
     "send_image": marked("Send an image"),

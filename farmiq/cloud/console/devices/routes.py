@@ -17,11 +17,11 @@ from farmiq.cloud.console.devices.view import DevicesQuery
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.telemetry import queries as telemetry_queries
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.cloud.identity.store import SignIn
 from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look, words
+from farmiq.ui.metrics import Catalogue
 
 DEVICE = "/devices/{kind}/{device_id}"
 MAX_FAILED, MAX_IMAGES = 20, 6

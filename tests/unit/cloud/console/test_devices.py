@@ -15,8 +15,8 @@ from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.connectivity import Span
 from farmiq.cloud.console.devices.detail import TimelineEvent
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, DevicesQuery
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.ui import look
+from farmiq.ui.metrics import Catalogue
 from tests.unit.cloud.console import test_sites
 
 NOW = datetime(2026, 11, 15, 5, 30, tzinfo=UTC)
