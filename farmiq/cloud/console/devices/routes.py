@@ -116,6 +116,7 @@ class DevicePages:
             measured = await queries.camera_measured(connection, device_id, begin=begin)
             failed = await queries.failed_images(connection, device_id, limit=MAX_FAILED)
             images = await queries.newest_images(connection, device_id, limit=MAX_IMAGES)
+            login = await queries.camera_login(connection, device_id)
         owed = strips.mark_required(wakes, stays, site_of=site_of)
         return detail.of_camera(
             company,
@@ -125,6 +126,7 @@ class DevicePages:
             measured=measured,
             failed=failed,
             images=images,
+            login=login,
             now=now,
         )
 
