@@ -13,7 +13,7 @@ from farmiq.plumbing import db, http, retention
 from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
 
-NAME = "cloud-report-service"
+NAME = "cloud-reports-service"
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:

@@ -17,9 +17,9 @@ from farmiq import crash
 from farmiq.cli import app
 from farmiq.cloud.identity import session
 from farmiq.cloud.notification import service as notification
-from farmiq.cloud.reports import jobs, making, store
+from farmiq.cloud.reports import files, jobs, store
+from farmiq.cloud.reports.files import Subject
 from farmiq.cloud.reports.jobs import Making
-from farmiq.cloud.reports.making import Subject
 from farmiq.cloud.reports.model import BatchReport
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
@@ -31,10 +31,10 @@ from tests.support.until import until
 BATCH = Subject("f", "b")
 
 
-async def gathered(site: Site, pool: db.Pool, token: str) -> making.Gathered | None:
+async def gathered(site: Site, pool: db.Pool, token: str) -> files.Gathered | None:
     """What a person sees."""
     async with session.as_person(pool, token) as tx:
-        return await making.gather(tx, "hill", BATCH, site.week, now=site.now)
+        return await files.gather(tx, "hill", BATCH, site.week, now=site.now)
 
 
 async def test_report_says_what_kpi_daily_says(site: Site, pool: db.Pool) -> None:
@@ -155,7 +155,7 @@ async def test_killed_while_making_each_report_arrives_once_with_its_file(
             "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
             "FARMIQ_CRASH_AT": point,
         }
-        dying = preloaded.run("cloud-report-service", environment, log=tmp_path / f"{point}.log")
+        dying = preloaded.run("cloud-reports-service", environment, log=tmp_path / f"{point}.log")
         await until(partial(_ended, dying), within_s=60)
         assert dying.returncode == -signal.SIGKILL, point
         kept = 1 if point == "reports.after_commit" else 0
