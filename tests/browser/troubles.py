@@ -19,6 +19,7 @@ from tests.support import databases
 TENANT = "tenant-a"
 OPERATOR, ADMIN = "olga@example.com", "amir@example.com"
 MINUTE = timedelta(minutes=1)
+HOT = "temperature of air-01 in Barn 1 on Hill farm above 38 °C for 5 minutes: 38.4 °C"
 
 
 def now() -> datetime:
@@ -64,7 +65,7 @@ def raise_(url: str, **changes: Any) -> UUID:
     fields: dict[str, Any] = {
         "tenant_id": TENANT, "cause": f"rule:default.heat.any|{ids.new()}", "source": "rule",
         "severity": "critical", "subject": "farm-1/barn-1/air-01",
-        "message": "temperature of air-01 in Barn 1 on Hill farm above 38 °C for 5 minutes: 38.4 °C",
+        "message": HOT,
         "opened_at": now() - 12 * MINUTE, "last_at": now(), "value": 38.4, "worst_value": 39.6,
         "last_value": 39.1, "rule_id": "default.heat.any", "signal": "telemetry.temperature",
         "farm_id": "farm-1", "barn_id": "barn-1", "device_id": "air-01", "episode_id": ids.new(),

@@ -24,6 +24,7 @@ from farmiq.cloud.console.devices.routes import DevicePages
 from farmiq.cloud.console.entry.batches import BatchForms
 from farmiq.cloud.console.entry.routes import EntryPages
 from farmiq.cloud.console.feed.routes import FeedPages
+from farmiq.cloud.console.notifications.routes import NotificationPages
 from farmiq.cloud.console.programs.routes import ProgramPages
 from farmiq.cloud.console.reports.routes import ReportPages
 from farmiq.cloud.console.schedules.routes import SchedulePages
@@ -38,6 +39,7 @@ from farmiq.cloud.console.weighings.routes import WeighingPages
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, sealing
+from farmiq.plumbing.addresses import Allowed
 from farmiq.ui import live
 
 NAME = "cloud-console"
@@ -79,6 +81,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             AuditPages(console_pages),
             RulePages(console_pages),
             AlertPages(console_pages),
+            NotificationPages(console_pages, sealer, Allowed.read(settings.alert_private_hosts)),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))

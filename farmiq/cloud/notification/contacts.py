@@ -148,18 +148,23 @@ async def save_channel(
     *,
     sealer: Sealer | None,
     by: str,
+    keep_secrets: bool = False,
 ) -> bool:
-    """Add or change a channel; True if it is new.
+    """Add or change a channel; True if it is new. `keep_secrets`: those that are not given stay.
 
     Raises InvalidError, SealError if secrets cannot be sealed, or TooManyError.
     """
     sealed = await sealed_secrets(tx, tenant_id, channel_id)
     known = Secrets()
-    if sealed is not None and (values.secrets is UNSET or values.kind == "web_push"):
+    is_kept = keep_secrets or values.secrets is UNSET or values.kind == "web_push"
+    if sealed is not None and is_kept:
         known = store.opened(sealer, sealed, tenant_id, channel_id)
     secrets = known
     if values.secrets is not UNSET:
         given = msgspec.structs.asdict(values.secrets)
+        if keep_secrets:
+            before = msgspec.structs.asdict(known)
+            given = {name: before[name] if new is None else new for name, new in given.items()}
         secrets = Secrets(**given, vapid_key=known.vapid_key)
     if values.kind == "web_push" and secrets.vapid_key is None:
         secrets = msgspec.structs.replace(secrets, vapid_key=web_push.new_private_key())

@@ -55,3 +55,39 @@ async function marked(answer) {
 self.addEventListener("message", (event) => {
   if (event.data === "forget") event.waitUntil(caches.delete(PAGES));
 });
+
+// --- alerts, also when no page is open
+
+self.addEventListener("push", (event) => {
+  let alert = {};
+  try {
+    alert = event.data?.json() ?? {};
+  } catch {
+    alert = { body: event.data?.text() };
+  }
+  const options = {
+    body: String(alert.body ?? ""),
+    // A later word about the same episode takes the place of the one before.
+    tag: String(alert.episode_id ?? alert.message_id ?? "farmiq"),
+    renotify: true,
+    requireInteraction: alert.severity === "critical" || alert.severity === "security",
+    data: { page: String(alert.page ?? "/alerts") },
+  };
+  event.waitUntil(self.registration.showNotification(String(alert.title ?? "FarmIQ"), options));
+});
+
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(openPage(event.notification.data?.page));
+});
+
+async function openPage(page) {
+  // Only pages of our own: the message came over somebody else's service.
+  const url = new URL(page ?? "/alerts", location.origin);
+  const address = url.origin === location.origin ? url.href : `${location.origin}/alerts`;
+  const windows = await self.clients.matchAll({ type: "window", includeUncontrolled: true });
+  const open = windows.find((client) => client.url === address) ?? windows[0];
+  if (!open) return self.clients.openWindow(address);
+  await open.focus();
+  return open.url === address ? open : open.navigate(address);
+}

@@ -9,13 +9,13 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.alerts import rule_form
-from farmiq.cloud.console.alerts.view import SEVERITIES, TONES
+from farmiq.cloud.console.alerts.view import SEVERITIES, TONES, edge_name
 from farmiq.cloud.console.company.view import Company
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import AlertRule
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
-from farmiq.ui.i18n import marked
+from farmiq.ui.i18n import marked, ngettext
 
 MAX_SHOWN = 50
 _FAMILIES = (
@@ -137,9 +137,11 @@ class Tried:
     def sentence(self) -> str:
         if self.problem:
             return self.problem
-        return _("In the last %(days)s days it would have called %(count)s times") % {
-            "days": self.days, "count": self.count,
-        }  # fmt: skip
+        return ngettext(
+            "In the last %(days)s days it would have called %(num)s time",
+            "In the last %(days)s days it would have called %(num)s times",
+            self.count,
+        ) % {"days": self.days, "num": self.count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +227,8 @@ def rule_view(
     now: datetime,
 ) -> RuleView:
     """`row` is the rule as it is; `rule` the one of the form, if that is valid."""
-    sentence = farm_rules.sentence(rule) if rule else ""
+    names = dict(places.farms) | {barn: name.partition(", ")[0] for _f, barn, name in places.barns}
+    sentence = farm_rules.sentence(rule, names=names) if rule else ""
     return RuleView(
         company=company,
         now=now,
@@ -316,7 +319,11 @@ class WindowsView:
     def sentence(self) -> str:
         if not self.current:
             return _("No calls are held back")
-        return _("Calls are held back by %(count)s windows") % {"count": self.current}
+        return ngettext(
+            "Calls are held back by %(num)s window",
+            "Calls are held back by %(num)s windows",
+            self.current,
+        ) % {"num": self.current}
 
     @property
     def durations(self) -> list[tuple[str, str]]:
@@ -353,7 +360,7 @@ def windows_view(
             ("", _("Everything")),
             *((f"farm:{farm}", name) for farm, name in places.farms),
             *((f"barn:{farm}/{barn}", name) for farm, barn, name in places.barns),
-            *((f"edge:{edge}", _("edge %(id)s") % {"id": edge}) for edge in places.edges),
+            *((f"edge:{edge}", edge_name(edge)) for edge in places.edges),
         ],
         may_act=company.may("operator"),
     )

@@ -57,7 +57,7 @@ _ABOUT = {
 }
 _SENT = {
     "pending": ("info", marked("waits to be sent")),
-    "sent": ("good", marked("sent")),
+    "sent": ("good", marked("told")),
     "failed": ("bad", marked("not delivered")),
     "dropped": ("muted", marked("not needed any more")),
 }
@@ -296,10 +296,15 @@ def where(episode: Episode) -> str:
     farm = episode.farm or episode.farm_id
     parts = [barn, farm, episode.device_name or episode.device_id]
     if not any(parts[:2]):
-        parts += [episode.edge_cluster_id and _("edge %(id)s") % {"id": episode.edge_cluster_id}]
+        parts += [episode.edge_cluster_id and edge_name(episode.edge_cluster_id)]
     if not barn and episode.batch_id:
         parts += [_("batch %(id)s") % {"id": episode.batch_id}]
     return ", ".join(part for part in parts if part) or episode.subject
+
+
+def edge_name(edge_id: str) -> str:
+    """Many are called edge-… already."""
+    return edge_id if edge_id.startswith("edge") else _("edge %(id)s") % {"id": edge_id}
 
 
 def quantity(episode: Episode) -> Quantity | None:
@@ -342,7 +347,9 @@ def silence(episode: Episode) -> str:
     if episode.held_by is not None:
         return _holder(episode, episode.held_by)
     if episode.paged_at is not None:
-        return _("Nobody was told: no contact fits, or no message arrived")
+        if episode.told:
+            return _("No message arrived: nobody knows of it")
+        return _("Nobody was told: no contact fits")
     if episode.state == "acknowledged":
         return ""
     return _("Nobody was called: it was old when it arrived, or it has just begun")

@@ -21,6 +21,8 @@ MAX_TEXT = 3_500
 MAX_SHORT = 300
 MAX_ERROR = 300
 PUSH_TTL_S = 86_400
+# What a test message opens in the console.
+PUSH_TEST_PAGE = "/settings/notifications"
 # Not the receiver's last word, though it is a refusal.
 _PASSING = frozenset({408, 409, 425, 429})
 _URGENT = frozenset({"critical", "security"})
@@ -161,6 +163,8 @@ def _push(channel: Channel, message: Claimed, link: str | None, now: datetime) -
         "severity": message.severity,
         "step": message.step,
         "url": link,
+        "episode_id": str(message.episode_id) if message.episode_id else None,
+        "page": f"/alerts/{message.episode_id}" if message.episode_id else PUSH_TEST_PAGE,
     }
     headers = {
         "Authorization": web_push.authorization(
