@@ -28,7 +28,7 @@ MADE = prometheus_client.Counter("farmiq_reports_total", "Reports that were due"
 
 
 @dataclass
-class Making:
+class ReportJob:
     pool: db.Pool
     # By subscription: when it is tried again.
     failed: dict[UUID, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ report_subscriptions, kpi_daily, batch_days, alert_episodes, barn_events --> [re
 import asyncio
 
 from farmiq.cloud import retentions
-from farmiq.cloud.reports.jobs import EVERY_S, Making
+from farmiq.cloud.reports.jobs import EVERY_S, ReportJob
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, retention
 from farmiq.plumbing.runtime import schedule
@@ -23,7 +23,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("reports.database", lambda: db.problem(pool))
         async with asyncio.TaskGroup() as group:
             for job in (
-                Job("reports.make", EVERY_S, Making(pool).make_due),
+                Job("reports.make", EVERY_S, ReportJob(pool).make_due),
                 retention.job(pool, retentions.reports(settings), name="reports.forget"),
             ):
                 group.create_task(schedule.run_repeatedly(job))
