@@ -350,7 +350,7 @@ SERVICES = (
         "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
     ),
     _service(
-        "cloud-report-service",
+        "cloud-reports-service",
         "farmiq.cloud.reports.service",
         reads="report_subscriptions, companies, farms, barns, batches, kpi_daily, batch_days, "
         "breed_standards, barn_events, alert_episodes, alert_channels, the clock",
