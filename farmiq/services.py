@@ -393,8 +393,10 @@ SERVICES = (
         "weight_sessions, weighvision_events, media_objects, sites, devices, "
         "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
-        "sign_ins, memberships",
-        writes="device_schedule_changes, device_images, sign_ins, pages, GET "
+        "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
+        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes",
+        writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
+        "master_data_actions, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

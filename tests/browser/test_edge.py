@@ -1,8 +1,10 @@
 """The edge's own console in the barn: an operator without internet, and how its pages look."""
 
+import asyncio
 import io
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -44,9 +46,6 @@ def sign_in(page: Page, edge: ServedEdge) -> None:
 
 def show_pictures(url: str, s3_url: str, day: Day) -> None:
     """A picture for each weighing but the one that lacks it."""
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
     bucket = objects.Bucket(s3_url)
     with databases.connected(url) as owner:
         found = owner.execute(
@@ -128,7 +127,7 @@ def count(database: Any, query: str) -> int:
     return int(row[0]) if row else 0
 
 
-def test_edge_pages_are_accessible_on_every_screen(
+def test_edge_pages_are_accessible_on_every_screen(  # noqa: PLR0917 - a barn, a person, pictures
     edge: ServedEdge, edge_db: Any, engines: dict[str, str], page: Page, day: Day, keep: Keep
 ) -> None:
     show_pictures(edge_db.admin_url, engines["FARMIQ_EDGE_S3_URL"], day)
@@ -136,7 +135,8 @@ def test_edge_pages_are_accessible_on_every_screen(
     keep("edge-sign-in")
     sign_in(page, edge)
     for name, path in (
-        ("today", "/"), ("weighings", "/weighings"), ("weighing", f"/weighings/{day.incomplete_id}"),
+        ("today", "/"), ("weighings", "/weighings"),
+        ("weighing", f"/weighings/{day.incomplete_id}"),
         ("readings", "/readings"), ("sensor", "/readings/climate-1/temperature"),
         ("devices", "/devices"), ("delivery", "/delivery"),
         ("dead-letters", "/delivery/dead-letters"), ("quarantine", "/delivery/quarantine"),

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import barns, person, running_farm
@@ -51,7 +50,6 @@ def drag_over_chart(page: Page) -> None:
     expect(page.locator(".chart canvas")).to_be_visible()
 
 
-@pytest.mark.req("RB-26")
 def test_operator_follows_the_worst_reason_to_the_gap_and_the_band_of_a_sensor(
     console: Served, page: Page, cloud_db: Any, complaints: list[str]
 ) -> None:

@@ -51,6 +51,10 @@ CALLS = {
     "fn_replaced_event(jsonb)": (
         'select fn_replaced_event(\'{"replaces": "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"}\')',
     ),
+    "fn_camera_login(uuid)": (
+        "select d.company_id, l from devices d, fn_camera_login(d.device_id) l",
+        "select l from fn_camera_login(device_id => %(foreign_id)s) l",
+    ),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     "fn_device_trend(uuid,integer)": (
         "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",

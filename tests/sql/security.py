@@ -62,6 +62,13 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
     ("second_factors", "DELETE"): set(),
     ("second_factors", "SELECT"): {"user_id", "company_id", "confirmed_at"},
+    ("camera_logins", "SELECT"): {
+        "device_id",
+        "company_id",
+        "made_at",
+        "revoked_at",
+        "paused_until",
+    },
     ("camera_transfers", "SELECT"): {"company_id", "image_id", "state", "heard_at", "due_at"},
 }
 # Days that a wrong clock opened (the tables' own triggers refuse any other); people whom an admin

@@ -142,7 +142,7 @@ FOREIGN_SERVER = (
 LEAK = """
     create function planted() returns setof public.companies
     language sql security definer set search_path = pg_catalog, pg_temp
-    as 'select c.company_id, c.tenant_id, c.name, null::text, null::timestamptz
+    as 'select c.company_id, c.tenant_id, c.name, null::text, null::timestamptz, null::text
         from public.companies c';
     grant create on schema public to farmiq_jobs;
     alter function planted() owner to farmiq_jobs;

@@ -24,7 +24,7 @@ from farmiq.plumbing.bus import amqp
 MAX_DAYS = 60
 MAX_FIGURE_DAYS = 120
 MAX_MARKS = 2000
-MAX_PENDING = 500
+MAX_PENDING = 2000
 # A batch that cannot be computed is tried again after so long; others go on.
 PUT_OFF_S = 60.0
 

@@ -76,9 +76,11 @@ def calendar(
     zone: ZoneInfo,
 ) -> list[CalendarDay]:
     """All events, the newest day first; what is still to come is at the top."""
+    noted = [event for record in records for event in _record(record, zone)]
     events = [
         *_milestones(batch),
-        *(event for record in records for event in _record(record, zone)),
+        *_sale(batch, noted),
+        *noted,
         *_lots(lots, zone),
         *_alerts(alerts, zone),
         *unusual_deaths(batch.batch_id, losses),
@@ -100,7 +102,11 @@ def _milestones(batch: Batch) -> Iterator[Event]:
         )
     if batch.closed_on:
         yield Event(on=batch.closed_on, kind="closed", key=batch.batch_id)
-    if batch.safe_to_sell_from:
+
+
+def _sale(batch: Batch, noted: Sequence[Event]) -> Iterator[Event]:
+    """From when animals may be sold, if a medicine has withdrawal days."""
+    if batch.safe_to_sell_from and (batch.is_in_withdrawal or any(event.until for event in noted)):
         tone = "warn" if batch.is_in_withdrawal else "good"
         yield Event(on=batch.safe_to_sell_from, kind="safe", key=batch.batch_id, tone=tone)
 

@@ -14,12 +14,12 @@ from farmiq.cloud.console.devices.connectivity import Connectivity
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, Row
 from farmiq.cloud.console.schedules import cron
 from farmiq.cloud.console.telemetry import view as telemetry
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.messages import device as messages
 from farmiq.ui import words
 from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
+from farmiq.ui.metrics import Catalogue
 
 COMMAND_WORDS = {
     "send_image": marked("Send an image"),
@@ -95,6 +95,15 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """A camera's login at the broker: since when, and whether it is revoked or held out."""
+
+    made_at: datetime
+    revoked_at: datetime | None
+    paused_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
     key: str
     at: datetime
@@ -146,11 +155,24 @@ class View:
     dropped: int
     weighings: int
     proven_at: datetime | None = None
+    login: Login | None = None
     page: str = "devices"
 
     @property
     def key(self) -> str:
         return f"{self.row.kind}|{self.row.id}"
+
+    @property
+    def login_words(self) -> tuple[str, str]:
+        """The tone and the words of the camera's login."""
+        login = self.login
+        if login is None:
+            return "warn", _("No login: the broker lets it in only where logins are not asked for")
+        if login.revoked_at is not None:
+            return "bad", _("Login revoked")
+        if login.paused_until is not None and login.paused_until > self.now:
+            return "warn", _("Held out: it sent more than it may")
+        return "good", _("Has a login")
 
     @property
     def battery_columns(self) -> list[Column]:
@@ -251,6 +273,7 @@ def of_camera(
     measured: Sequence[Measured],
     failed: Sequence[tuple[UUID, str, datetime, str | None, datetime | None]],
     images: Sequence[tuple[UUID, datetime]],
+    login: Login | None,
     now: datetime,
 ) -> View:
     zone = words.zone(camera.timezone or company.timezone)
@@ -287,6 +310,7 @@ def of_camera(
         dropped=0,
         weighings=0,
         proven_at=camera.proven_at,
+        login=login,
     )
 
 

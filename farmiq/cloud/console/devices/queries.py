@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from farmiq.cloud.console.devices.connectivity import Span
-from farmiq.cloud.console.devices.detail import Measured, Sensor, TimelineEvent
+from farmiq.cloud.console.devices.detail import Login, Measured, Sensor, TimelineEvent
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice
 from farmiq.cloud.console.sites.strips import GRACE, MAX_WAKES, Wake
 from farmiq.plumbing import db
@@ -208,6 +208,14 @@ async def camera_events(connection: db.Connection, device_id: UUID) -> list[Time
         """,
         {"device_id": device_id, "limit": MAX_EVENTS},
     )
+
+
+async def camera_login(connection: db.Connection, device_id: UUID) -> Login | None:
+    """How the camera proves to the broker that it is itself; None if it has no login."""
+    rows = await db.fetch_as(
+        connection, Login, "select * from fn_camera_login(device_id => %s)", (device_id,)
+    )
+    return rows[0] if rows else None
 
 
 async def camera_wakes(

@@ -17,11 +17,11 @@ from farmiq.cloud.console.devices.view import DevicesQuery
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.telemetry import queries as telemetry_queries
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.cloud.identity.store import SignIn
 from farmiq.messages.ids import ID_PATTERN
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look, words
+from farmiq.ui.metrics import Catalogue
 
 DEVICE = "/devices/{kind}/{device_id}"
 MAX_FAILED, MAX_IMAGES = 20, 6
@@ -116,6 +116,7 @@ class DevicePages:
             measured = await queries.camera_measured(connection, device_id, begin=begin)
             failed = await queries.failed_images(connection, device_id, limit=MAX_FAILED)
             images = await queries.newest_images(connection, device_id, limit=MAX_IMAGES)
+            login = await queries.camera_login(connection, device_id)
         owed = strips.mark_required(wakes, stays, site_of=site_of)
         return detail.of_camera(
             company,
@@ -125,6 +126,7 @@ class DevicePages:
             measured=measured,
             failed=failed,
             images=images,
+            login=login,
             now=now,
         )
 

@@ -134,15 +134,20 @@ def values_of(event: Mapping[str, Any], places: Sequence[PlaceOption]) -> dict[s
     return {
         "place": at_place[0].place.value if at_place else "",
         "kind": payload.get("record_type", ""),
-        "value": payload.get("value"),
+        "value": _plain(payload.get("value")),
         "unit": payload.get("unit"),
-        **{name: payload.get(name) for name in _MEDICINE},
-        "quantity_kg": payload.get("quantity_kg"),
+        **{name: _plain(payload.get(name)) for name in _MEDICINE},
+        "quantity_kg": _plain(payload.get("quantity_kg")),
         "feed_lot_id": payload.get("feed_lot_id"),
         "feed_product_id": payload.get("feed_product_id"),
         "silo": event.get("device_id"),
         "at": local_input(event["occurred_at"], zone),
     }
+
+
+def _plain(value: Any) -> Any:
+    """A whole number without a point: a form that counts animals accepts no other."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def local_input(at: datetime, zone: ZoneInfo) -> str:

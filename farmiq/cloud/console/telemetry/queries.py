@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from farmiq.cloud.console.telemetry.metrics import CatalogueEntry
 from farmiq.cloud.console.telemetry.sensor import Sensor, SensorAlert
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.plumbing import db
+from farmiq.ui.metrics import CatalogueEntry
 from farmiq.ui.sparkline import Point
 
 HISTORY = 30

@@ -15,9 +15,8 @@ from farmiq.api import route
 from farmiq.cloud import series
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry import metrics, queries, sensor
+from farmiq.cloud.console.telemetry import queries, sensor
 from farmiq.cloud.console.telemetry import view as readings
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.cloud.console.telemetry.sensor import Chart, Range, RangeName, Sensor
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
@@ -25,7 +24,8 @@ from farmiq.cloud.series import CloudBucket, KnownSeries
 from farmiq.farm.points import Step
 from farmiq.plumbing import db, sheet
 from farmiq.plumbing.http import HttpError
-from farmiq.ui import look, words
+from farmiq.ui import look, metrics, words
+from farmiq.ui.metrics import Catalogue
 
 SENSOR = "/telemetry/{device_id}/{metric_type}"
 COLUMNS = ("bucket_start_at", "bucket_end_at", "avg_value", "min_value", "max_value", "count")

@@ -143,7 +143,7 @@ def dots(
     interval_s: float,
     now: datetime,
 ) -> list[Dot]:
-    """The points of a range with one without numbers in each gap, and at both ends of the range."""
+    """The points of a range, and one without numbers where a gap begins and where it never ends."""
     longest = timedelta(seconds=max(step_s, GAP_INTERVALS * interval_s))
     end = min(shown.end, now)
     return list(_with_gaps(buckets, shown.begin, end, longest))
@@ -154,9 +154,7 @@ def _with_gaps(
 ) -> Iterator[Dot]:
     came_until = begin
     for bucket in buckets:
-        if bucket.bucket_start_at - came_until > longest or (
-            came_until == begin < bucket.bucket_start_at
-        ):
+        if bucket.bucket_start_at - came_until > longest:
             yield Dot(came_until)
         yield Dot(
             bucket.bucket_start_at,
@@ -167,8 +165,7 @@ def _with_gaps(
         )
         came_until = bucket.bucket_end_at
     if end - came_until > longest or not buckets:
-        yield Dot(min(came_until, end))
-    if end > came_until:
+        yield Dot(came_until)
         yield Dot(end)
 
 

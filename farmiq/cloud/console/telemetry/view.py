@@ -17,12 +17,11 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry import metrics
-from farmiq.cloud.console.telemetry.metrics import Catalogue, Metric
 from farmiq.messages import instants
-from farmiq.ui import sparkline, words
+from farmiq.ui import metrics, sparkline, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
+from farmiq.ui.metrics import Catalogue, Metric
 from farmiq.ui.sparkline import Point
 
 MIN_INTERVAL_S = 10.0

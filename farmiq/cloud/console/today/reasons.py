@@ -12,10 +12,9 @@ from urllib.parse import quote
 from uuid import UUID
 
 from farmiq.cloud.console.sites import view as site_list
-from farmiq.cloud.console.telemetry import metrics
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
-from farmiq.ui import words
+from farmiq.ui import metrics, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 

@@ -16,13 +16,13 @@ from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.sites.strips import Camera, Wake
 from farmiq.cloud.console.telemetry import queries as telemetry_queries
 from farmiq.cloud.console.telemetry import view as telemetry
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.cloud.console.today import first_steps, queries
 from farmiq.cloud.console.today import view as today
 from farmiq.cloud.console.today.reasons import Known
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.ui import look
+from farmiq.ui.metrics import Catalogue
 
 # The cause of alerts about dead letters in the cloud, one for each queue.
 DEAD_LETTERS = "deadletters:"

@@ -11,6 +11,7 @@ from farmiq.edge.console.readings import view as readings
 from farmiq.edge.console.readings.view import RANGES, ReadingsView, SensorView
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
+from farmiq.ui.metrics import Catalogue
 
 
 @dataclass(frozen=True)
@@ -75,5 +76,7 @@ class ReadingPages:
             connection, tenant.tenant_id, (device_id, metric_type),
             window=wanted.window, step=wanted.step, begin=now - wanted.lasts, end=now,
         )  # fmt: skip
-        shown = readings.row(found[0], (), heartbeats.get(device_id), now=now)
+        shown = readings.row(
+            found[0], (), heartbeats.get(device_id), catalogue=Catalogue(), now=now
+        )
         return readings.sensor_view(tenant, shown, buckets, wanted=wanted, now=now)

@@ -16,6 +16,7 @@ from farmiq.ui import sparkline, words
 from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
+from farmiq.ui.metrics import Catalogue
 from farmiq.ui.sparkline import Point
 
 State = Literal["current", "late", "ahead", "revoked"]
@@ -70,6 +71,7 @@ class ReadingRow:
     word: str
     label: str
     value: str
+    decimals: int
     spark: sparkline.Drawing
     href: str
     at: datetime
@@ -103,21 +105,17 @@ def state_word(of: State) -> str:
     }[of]
 
 
-def metric_label(metric_type: str) -> str:
-    known = {
-        "temperature": _("Temperature"), "humidity": _("Humidity"), "co2": _("CO₂"),
-        "ammonia": _("Ammonia"), "ventilation": _("Ventilation"), "mains": _("Mains power"),
-        "silo.weight": _("Silo"), "water.flow": _("Water flow"), "water.total": _("Water"),
-    }  # fmt: skip
-    text = metric_type.replace(".", " ").replace("_", " ")
-    return known.get(metric_type, text[:1].upper() + text[1:])
-
-
 def row(
-    reading: TelemetryReading, points: Sequence[Point], heartbeat_s: float | None, *, now: datetime
+    reading: TelemetryReading,
+    points: Sequence[Point],
+    heartbeat_s: float | None,
+    *,
+    catalogue: Catalogue,
+    now: datetime,
 ) -> ReadingRow:
     expected_s = interval_s(points, heartbeat_s or 0.0)
     found = state(reading, interval_s=expected_s, is_revoked=heartbeat_s is None, now=now)
+    metric = catalogue.of(reading.metric_type)
     at = reading.ingested_at if reading.clock_suspect else reading.occurred_at
     return ReadingRow(
         reading=reading,
@@ -125,9 +123,15 @@ def row(
         state=found,
         tone=_TONES[found],
         word=state_word(found),
-        label=metric_label(reading.metric_type),
-        value=words.number(reading.metric_value),
-        spark=sparkline.draw(points, interval_s=expected_s, now=now),
+        label=metric.label,
+        value=metric.text(reading.metric_value),
+        decimals=2 if metric.decimals is None else metric.decimals,
+        spark=sparkline.draw(
+            points,
+            interval_s=expected_s,
+            now=now,
+            min_span=metric.span([point.value for point in points]),
+        ),
         href=f"/readings/{quote(reading.device_id, safe='')}/{quote(reading.metric_type, safe='')}",
         at=at,
         late_at=reading.occurred_at + timedelta(seconds=LATE_AFTER * expected_s),
@@ -142,11 +146,13 @@ def view(
     heartbeats: Mapping[str, float],
     now: datetime,
 ) -> ReadingsView:
+    catalogue = Catalogue()
     rows = [
         row(
             reading,
             lines.get((reading.device_id, reading.metric_type), ()),
             heartbeats.get(reading.device_id),
+            catalogue=catalogue,
             now=now,
         )
         for reading in readings

@@ -20,6 +20,7 @@ from farmiq.edge.console.records import queries, view
 from farmiq.edge.console.records.view import FormView
 from farmiq.edge.console.sign_ins import SignIn
 from farmiq.edge.feed import api as feed
+from farmiq.edge.feed.rules import LotReceived
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
@@ -33,7 +34,7 @@ _NOT_VALID, _CONFLICT = 422, 409
 _AT_FIELDS = (400, 404)
 MAX_BYTES = 16 * 1024
 # Of a lot, the edge's API wants its own type.
-LOT = api.BodyOf(feed.LotReceived, what="a lot", max_bytes=MAX_BYTES, message=feed.NOT_STORED)
+LOT = api.BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, message=feed.NOT_STORED)
 
 
 @dataclass(frozen=True, slots=True)

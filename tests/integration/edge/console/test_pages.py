@@ -1,6 +1,7 @@
 """The pages of the edge's console: what they show, to whom, and what they do."""
 
 import httpx2
+import pytest
 
 from farmiq.edge.console import sign_ins
 from farmiq.plumbing import ids

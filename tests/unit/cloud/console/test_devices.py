@@ -15,8 +15,8 @@ from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.connectivity import Span
 from farmiq.cloud.console.devices.detail import TimelineEvent
 from farmiq.cloud.console.devices.view import BarnDevice, CameraDevice, DevicesQuery
-from farmiq.cloud.console.telemetry.metrics import Catalogue
 from farmiq.ui import look
+from farmiq.ui.metrics import Catalogue
 from tests.unit.cloud.console import test_sites
 
 NOW = datetime(2026, 11, 15, 5, 30, tzinfo=UTC)
@@ -269,6 +269,7 @@ def test_camera_page_has_the_schedule_in_words_and_the_address_of_its_radio() ->
         measured=[],
         failed=[(UUID(int=9), "IMG.jpg", NOW, None, None)],
         images=[],
+        login=None,
         now=NOW,
     )
     assert found.schedule == "every 30 minutes"
@@ -277,6 +278,27 @@ def test_camera_page_has_the_schedule_in_words_and_the_address_of_its_radio() ->
     as_operator = replace(found, company=replace(COMPANY, role="operator"))
     assert ">Resend<" in look.part("device_detail.html", "parts", as_operator, "c")
     assert ">Resend<" not in look.part("device_detail.html", "parts", found, "c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "tone"),
+    [
+        ({}, "good"),
+        ({"revoked_at": NOW}, "bad"),
+        ({"paused_until": NOW + timedelta(minutes=1)}, "warn"),
+        ({"paused_until": NOW - timedelta(minutes=1)}, "good"),
+        (None, "warn"),
+    ],
+)
+def test_camera_page_says_how_its_login_is(changes: dict[str, Any] | None, tone: str) -> None:
+    made = {"made_at": NOW, "revoked_at": None, "paused_until": None}
+    login = None if changes is None else detail.Login(**{**made, **changes})
+    found = detail.of_camera(
+        COMPANY, camera(),
+        connectivity=connectivity.of_readings({}, interval_s=60, now=NOW, zone=BANGKOK),
+        events=[], measured=[], failed=[], images=[], login=login, now=NOW,
+    )  # fmt: skip
+    assert found.login_words[0] == tone
 
 
 def test_names_of_devices_are_escaped() -> None:

@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from farmiq.cloud.console.entry import fields, view
-from farmiq.cloud.console.entry.fields import Place
-from farmiq.cloud.console.entry.kinds import RECORD_KINDS
+from farmiq.cloud.console.entry import view
 from farmiq.cloud.console.entry.view import PlaceOption
 from farmiq.farm.postings import IntakePosted, LotPosted, RecordPosted
 from farmiq.messages.barn import RecordType
+from farmiq.ui.entry import fields
+from farmiq.ui.entry.fields import Place
+from farmiq.ui.entry.kinds import RECORD_KINDS
 
 NOW = datetime(2026, 4, 1, 6, tzinfo=UTC)
 BARN = Place("f", "1", "b", ZoneInfo("Asia/Bangkok"))
@@ -156,8 +157,9 @@ def test_barns_of_several_farms_are_told_apart() -> None:
 def test_correction_begins_with_what_was_entered() -> None:
     event = {
         "farm_id": "f", "barn_id": "1", "occurred_at": datetime(2026, 4, 1, 1, tzinfo=UTC),
-        "payload": {"record_type": "cull", "value": 3, "unit": None},
+        "payload": {"record_type": "cull", "value": 3.0, "unit": None},
     }  # fmt: skip
     values = view.values_of(event, [option("1", "b")])
     assert (values["place"], values["kind"], values["value"]) == ("f/1/b", "cull", 3)
+    assert str(values["value"]) == "3"
     assert values["at"] == "2026-04-01T08:00"

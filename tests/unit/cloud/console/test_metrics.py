@@ -1,7 +1,7 @@
 import pytest
 
-from farmiq.cloud.console.telemetry import metrics
-from farmiq.cloud.console.telemetry.metrics import Catalogue, CatalogueEntry
+from farmiq.ui import metrics
+from farmiq.ui.metrics import Catalogue, CatalogueEntry
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry import view as readings
-from farmiq.cloud.console.telemetry.metrics import Catalogue, CatalogueEntry
 from farmiq.cloud.console.telemetry.view import Reading, State
 from farmiq.plumbing import ids
+from farmiq.ui.metrics import Catalogue, CatalogueEntry
 from farmiq.ui.sparkline import Point
 
 NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)

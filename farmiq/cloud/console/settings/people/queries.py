@@ -13,8 +13,10 @@ async def people(connection: db.Connection) -> list[Person]:
         connection,
         Person,
         """
-        select u.user_id, u.email, m.role, u.is_super_admin, u.created_at, u.must_change_password
+        select u.user_id, u.email, m.role, u.is_super_admin, u.created_at, u.must_change_password,
+          f.confirmed_at is not null as has_second_factor
         from users u
+        left join second_factors f on f.user_id = u.user_id
         left join memberships m on m.user_id = u.user_id and m.company_id = u.company_id
         order by u.email limit %s
         """,
@@ -36,6 +38,10 @@ async def change_role(connection: db.Connection, user_id: UUID, role: str) -> No
 
 async def reset_password(connection: db.Connection, user_id: UUID, password_hash: str) -> None:
     await connection.execute("select fn_reset_person_password(%s, %s)", (user_id, password_hash))
+
+
+async def reset_second_factor(connection: db.Connection, user_id: UUID) -> None:
+    await connection.execute("select fn_reset_person_second_factor(%s)", (user_id,))
 
 
 async def remove(connection: db.Connection, user_id: UUID) -> None:

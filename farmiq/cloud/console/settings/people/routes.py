@@ -1,4 +1,4 @@
-"""The routes of people: list, add, change a role, reset a password, remove. Admins only."""
+"""The routes of people: list, add, change a role, reset a password or second factor, remove."""
 
 import asyncio
 import secrets
@@ -39,6 +39,7 @@ class PeoplePages:
             (ROOT, self.add, "POST"),
             (f"{ROOT}/{{user_id}}/role", self.role, "POST"),
             (f"{ROOT}/{{user_id}}/password", self.password, "POST"),
+            (f"{ROOT}/{{user_id}}/second-factor", self.second_factor, "POST"),
             (f"{ROOT}/{{user_id}}/remove", self.remove, "POST"),
         )
 
@@ -95,6 +96,16 @@ class PeoplePages:
             problem = view.reason(db.first_line(error))
             return await self._page(request, signed_in, problem=problem)
         return await self._page(request, signed_in, made=OneTimePassword(found[0], password))
+
+    async def second_factor(self, request: Request) -> Response:
+        """Remove a second factor that was lost."""
+        signed_in, _form = await self._form(request)
+        user_id = _user_id(request)
+
+        async def reset(connection: db.Connection) -> None:
+            await queries.reset_second_factor(connection, user_id)
+
+        return await self._changed(request, signed_in, reset)
 
     async def remove(self, request: Request) -> Response:
         signed_in, _form = await self._form(request)

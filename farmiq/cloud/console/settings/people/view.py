@@ -43,6 +43,7 @@ class Person:
     is_super_admin: bool
     created_at: datetime
     must_change_password: bool
+    has_second_factor: bool = False
 
     @property
     def role_word(self) -> str:
