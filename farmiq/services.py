@@ -394,9 +394,11 @@ SERVICES = (
         "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
         "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
-        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes",
+        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, alert_steps, "
+        "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
-        "master_data_actions, pages, GET "
+        "master_data_actions, alert_episodes, alert_steps, alert_rules, alert_windows, "
+        "alert_channels, alert_contacts, alert_messages, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

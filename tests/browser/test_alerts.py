@@ -338,8 +338,8 @@ def test_admin_sets_up_who_is_told_and_subscribes_a_device(
 SUBSCRIPTION = {
     "endpoint": "https://push.example.com/one",
     "keys": {
-        "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoI"
-        "Aiw4",
+        "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcx"
+        "aOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
         "auth": "BTBZMqHH6r4Tts7J_aSIgg",
     },
 }
@@ -376,7 +376,8 @@ def test_push_message_is_shown_and_leads_to_its_episode(
     session.send("ServiceWorker.enable")
     patience.until(lambda: bool(page.evaluate("1") and registrations), "the worker is known")
     message = {
-        "body": "Go to the barn", "severity": "critical", "episode_id": str(hot), "page": f"/alerts/{hot}",
+        "body": "Go to the barn", "severity": "critical", "episode_id": str(hot),
+        "page": f"/alerts/{hot}",
     }  # fmt: skip
     shown = """navigator.serviceWorker.ready.then(r => r.getNotifications())
       .then(all => all.map(n => [n.title, n.body, n.data.page, n.tag]))"""
