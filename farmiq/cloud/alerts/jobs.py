@@ -17,6 +17,8 @@ from farmiq.plumbing.runtime.schedule import Job
 
 PAGE_S, LOOK_S, FEED_S, PRUNE_S = 1.0, 15.0, 600.0, 60.0
 MAX_PAGED = 10_000
+# Readings that nobody has evaluated by then, because no instance runs, are dropped.
+MAX_WAITING_DAYS = 7
 # Series that are evaluated in one transaction.
 MAX_SERIES = 1000
 # What a heartbeat says, by the name of the signal; edge.heard is that there was one.
@@ -237,4 +239,5 @@ def retentions(days: float) -> tuple[Retention, ...]:
         Retention("alert_windows", "t.end_at", days),
         Retention("alert_states", "t.heard_at", 90, "t.states = '{}'"),
         Retention("alert_rechecks", "t.received_at", 30),
+        Retention("alert_readings", "t.stored_at", MAX_WAITING_DAYS),
     )

@@ -16,6 +16,11 @@ from farmiq.farm.alerts.rules import Animals, Subject
 from farmiq.messages.alerts import AlertRule
 
 TELEMETRY, KPI = "telemetry.", "kpi."
+# In place of the id of an event: a reading that is stored, and one that came long after its time.
+# Of a series one of each waits to be evaluated again, whatever their number.
+READING, OLD_READING = UUID(int=1), UUID(int=2)
+# What is older than this when it comes changes history and calls nobody.
+OLD = timedelta(minutes=15)
 # Known places of a tenant; more than this are looked up anew.
 MAX_MEMO = 100_000
 # Two heartbeats of an edge, and a little for the way.
