@@ -1,13 +1,15 @@
 """Alerts: rules over what arrives and what does not, edges' and cameras' alerts, as episodes.
 
 telemetry_readings --alert_readings--> [alerts] --alert_states, alert_rechecks, alert_episodes-->
-farmiq.telemetry.exchange (aggregates), farmiq.kpi.exchange --signals.queue--> [alerts] --the same-->
+farmiq.telemetry.exchange (buckets), farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
+alert_rechecks, alert_episodes-->
 farmiq.edge.exchange --edge.queue--> [alerts] --alert_episodes-->
 the clock, edge_heartbeats, device_alerts, fn_feed_stock --> [alerts] --alert_episodes,
 alert_steps--> people, cloud-notification-service
 
-A value is taken into the state of its series in the transaction that acknowledges it; a reading in
-the one that deletes its note in alert_readings. What is late is evaluated again from the tables. One job says who is to be called.
+A value is taken into the state of its series in the transaction that acknowledges it, a reading in
+the one that deletes its row of alert_readings. What is late is evaluated again from the tables. One
+job says who is to be called.
 """
 
 import asyncio

@@ -490,9 +490,7 @@ async def due_readings(tx: db.Connection, *, limit: int) -> tuple[list[tuple[str
     return [(row[0], row[1]) for row in rows], max((row[2] for row in rows), default=0.0)
 
 
-async def take_readings(
-    tx: db.Connection, rows: Sequence[tuple[str, int]]
-) -> list[NewReadings]:
+async def take_readings(tx: db.Connection, rows: Sequence[tuple[str, int]]) -> list[NewReadings]:
     """Delete these rows; their readings by series."""
     found = await db.fetch_all(
         tx,
