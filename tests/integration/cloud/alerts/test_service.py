@@ -25,7 +25,8 @@ from tests.support.until import until
 
 NAME = "cloud-alerts-service"
 POINTS = [
-    "alerts.before_readings_commit", "alerts.after_readings_commit", "alerts.before_recheck_commit", "alerts.before_page_commit", "alerts.after_page_commit",
+    "alerts.before_readings_commit", "alerts.after_readings_commit",
+    "alerts.before_recheck_commit", "alerts.before_page_commit", "alerts.after_page_commit",
 ]  # fmt: skip
 HOT, BROKER = "rule:hot|f/1/d", "edge:edge-01|broker.store|broker"
 
