@@ -124,14 +124,18 @@ async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Endin
     ended = await db.fetch_all(
         tx,
         """
-        select e.tenant_id, e.cause, coalesce(max(a.resolved_at), fn_now())
+        select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now())
         from alert_episodes e
           join companies c on c.tenant_id = e.tenant_id
-          left join device_alerts a on a.company_id = c.company_id
-            and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
+          -- One that is not resolved comes first.
+          left join lateral (
+            select d.alert_id, d.resolved_at from device_alerts d
+            where d.company_id = c.company_id
+              and coalesce(d.device_id, d.site_id) = split_part(e.cause, '|', 2)::uuid
+              and d.alert_type = substr(split_part(e.cause, '|', 1), length('camera:') + 1)
+            order by d.resolved_at desc limit 1) a on true
         where e.source = 'camera' and e.state in ('active', 'acknowledged')
-        group by e.tenant_id, e.cause
-        having not coalesce(bool_or(a.alert_id is not null and a.resolved_at is null), false)
+          and (a.alert_id is null or a.resolved_at is not null)
         """,
     )
     return (

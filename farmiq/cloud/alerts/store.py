@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from statistics import fmean
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -133,10 +134,7 @@ async def _lock(tx: db.Connection, series: Collection[Series]) -> dict[Series, S
         """,
         *db.columns(series, "tenant_id", "signal", "subject"),
     )
-    return {
-        Series(*row[:3]): SeriesState(row[3], row[4], row[5], _entries_decoder.decode(row[6]))
-        for row in rows
-    }
+    return {_series(row): _state(row) for row in rows}
 
 
 async def save_states(tx: db.Connection, states: dict[Series, SeriesState]) -> None:
@@ -159,25 +157,28 @@ async def save_states(tx: db.Connection, states: dict[Series, SeriesState]) -> N
     )
 
 
-async def series_of_signal(tx: db.Connection, signal: str) -> list[Series]:
-    """Series of which some rule has something pending or open."""
+async def busy_states(tx: db.Connection) -> dict[Series, SeriesState]:
+    """Every series of which some rule has something pending or open, as it is now.
+
+    The whole table is read: with rules on rises most series are such, and an index on what changes
+    with every value would cost more than a look every minute.
+    """
     rows = await db.fetch_all(
         tx,
         """
-        select tenant_id, signal, subject from alert_states
-        where signal = %s and states <> '{}'
+        select tenant_id, signal, subject, last_at, last_value, heard_at, states::text
+        from alert_states where states <> '{}'
         """,
-        signal,
     )
-    return [Series(*row) for row in rows]
+    return {_series(row): _state(row) for row in rows}
 
 
-async def busy_series(tx: db.Connection) -> list[Series]:
-    """Every series of which some rule has something pending or open."""
-    rows = await db.fetch_all(
-        tx, "select tenant_id, signal, subject from alert_states where states <> '{}'"
-    )
-    return [Series(*row) for row in rows]
+def _series(row: Sequence[Any]) -> Series:
+    return Series(*row[:3])
+
+
+def _state(row: Sequence[Any]) -> SeriesState:
+    return SeriesState(row[3], row[4], row[5], _entries_decoder.decode(row[6]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
