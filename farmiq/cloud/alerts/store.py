@@ -493,7 +493,7 @@ async def due_readings(tx: db.Connection, *, limit: int) -> tuple[list[tuple[str
 
 async def take_readings(tx: db.Connection, rows: Sequence[tuple[str, int]]) -> list[NewReadings]:
     """Delete these rows; their readings by series."""
-    found = await db.fetch_all(
+    series = await db.fetch_all(
         tx,
         """
         with taken as (
@@ -511,7 +511,7 @@ async def take_readings(tx: db.Connection, rows: Sequence[tuple[str, int]]) -> l
         [tenant_id for tenant_id, _ in rows],
         [row_id for _, row_id in rows],
     )
-    return [NewReadings(*row) for row in found]
+    return [NewReadings(*row) for row in series]
 
 
 async def put_off_readings(
