@@ -16,6 +16,34 @@ MAX_SILENT_DAYS = 7
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
 
+SILENT_SERIES = """
+    with clock as materialized (select fn_now() as now)
+    select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
+      l.metric_value, l.unit
+    from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
+      cross join clock
+      join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
+        and l.occurred_at < clock.now - m.seconds * interval '1 second'
+        and l.stored_at < clock.now - m.seconds * interval '1 second'
+        and l.occurred_at > clock.now - make_interval(days => %s)
+    where not l.clock_suspect
+"""
+CAMERA_ALERTS_OVER = """
+    select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now())
+    from alert_episodes e
+      join companies c on c.tenant_id = e.tenant_id
+      -- One that is not resolved comes first.
+      left join lateral (
+        select d.alert_id, d.resolved_at from device_alerts d
+        where d.company_id = c.company_id
+          and coalesce(d.device_id, d.site_id) = split_part(e.cause, '|', 2)::uuid
+          and d.alert_type = substr(split_part(e.cause, '|', 1), length('camera:') + 1)
+        order by d.resolved_at desc limit 1) a on true
+    where e.source = 'camera' and e.state in ('active', 'acknowledged')
+      and (a.alert_id is null or a.resolved_at is not null)
+"""
+
+
 async def lock_job(tx: db.Connection, name: str) -> bool:
     """Be the only one that does a job until the commit; False if another one does."""
     return bool(
@@ -35,18 +63,7 @@ async def silent_series(
     """
     rows = await db.fetch_all(
         tx,
-        """
-        with clock as materialized (select fn_now() as now)
-        select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
-          l.metric_value, l.unit
-        from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
-          cross join clock
-          join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
-            and l.occurred_at < clock.now - m.seconds * interval '1 second'
-            and l.stored_at < clock.now - m.seconds * interval '1 second'
-            and l.occurred_at > clock.now - make_interval(days => %s)
-        where not l.clock_suspect
-        """,
+        SILENT_SERIES,
         [tenant_id for tenant_id, _ in shortest],
         [metric for _, metric in shortest],
         [*shortest.values()],
@@ -121,23 +138,7 @@ async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Endin
         where e.last_at is null or e.last_at < a.last_at
         """,
     )
-    ended = await db.fetch_all(
-        tx,
-        """
-        select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now())
-        from alert_episodes e
-          join companies c on c.tenant_id = e.tenant_id
-          -- One that is not resolved comes first.
-          left join lateral (
-            select d.alert_id, d.resolved_at from device_alerts d
-            where d.company_id = c.company_id
-              and coalesce(d.device_id, d.site_id) = split_part(e.cause, '|', 2)::uuid
-              and d.alert_type = substr(split_part(e.cause, '|', 1), length('camera:') + 1)
-            order by d.resolved_at desc limit 1) a on true
-        where e.source = 'camera' and e.state in ('active', 'acknowledged')
-          and (a.alert_id is null or a.resolved_at is not null)
-        """,
-    )
+    ended = await db.fetch_all(tx, CAMERA_ALERTS_OVER)
     return (
         [_camera_episode(*row) for row in raised],
         [Ending(row[0], row[1], row[2]) for row in ended],

@@ -84,6 +84,37 @@ async def test_values_and_alerts_of_the_bus_become_steps_within_seconds(
         assert await waiting(url, work.dead_letters) == 0
 
 
+async def test_readings_that_an_earlier_version_left_in_the_queue_are_taken_and_no_more_come(
+    alerts: Alerts, publisher: amqp.Publisher, tasks: asyncio.TaskGroup
+) -> None:
+    url = alerts.site.settings.amqp_url.get_secret_value()
+    await alerts.rule()
+    await publish(publisher, alerts.reading(now() - MINUTE, 20.0))
+    async with amqp.connection(url, name="test") as opened:
+        queue = await (await opened.channel()).get_queue(bus.ALERTS.queue, ensure=False)
+        await queue.bind("farmiq.telemetry.exchange", "telemetry.ingested")
+    await publish(publisher, alerts.reading(now(), 40.0))
+    assert await waiting(url, bus.ALERTS.queue) == 1
+    server = http.HttpServer(title="test", version="0")
+    (service,) = (service for service in services.SERVICES if service.name == NAME)
+    tasks.create_task(service.load()(alerts.site.settings, server))  # type: ignore[arg-type]
+    await until(lambda: alerts.steps() == [(HOT, "opened")], within_s=30)
+    # The queue keeps its order: had it still been bound, the reading would be first.
+    minute = {
+        "metric_type": "heat", "aggregation_window": "1m", "avg_value": 40.0, "min_value": 40.0,
+        "max_value": 40.0, "unit": "x", "count": 1, "bucket_start_at": now() - MINUTE,
+        "bucket_end_at": now(),
+    }  # fmt: skip
+    await publish(
+        publisher,
+        alerts.reading(now(), 40.0, device_id="e"),
+        alerts.event("telemetry.aggregated", now(), minute, device_id="g"),
+    )
+    await until(lambda: (f"{HOT[:-1]}g", "opened") in alerts.steps(), within_s=30)
+    assert [row[0] for row in alerts.episodes("hot")] == [HOT, f"{HOT[:-1]}g"]
+    assert await waiting(url, bus.ALERTS.dead_letters) == 0
+
+
 @pytest.fixture
 def started(
     alerts: Alerts, free_port: Callable[[], int], tmp_path: Path
