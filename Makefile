@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 LAST_FAILED := .pytest_cache/v/cache/lastfailed
 
-.PHONY: help demo smoke test test-fast test-again test-long check bench bench-long requirements docs lock clean
+.PHONY: help demo smoke test test-fast test-again test-long check bench bench-long requirements docs texts lock clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery rollups figures alerts cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery rollups figures alerts pages cameras; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
 
 bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes, 8 GB of disk
 	@$(FARMIQ) bench figures --large $(ARGS)
@@ -62,6 +62,9 @@ requirements: $(READY) ## each requirement and the tests that show it (JSON=1 fo
 docs: $(READY) ## make docs/asyncapi.json and docs/openapi-*.json again from the code
 	@$(FARMIQ) asyncapi --out docs/asyncapi.json
 	@for site in edge cloud; do $(FARMIQ) openapi $$site --out docs/openapi-$$site.json; done
+
+texts: $(READY) ## write new texts of the pages into the catalogues of languages
+	@$(PY) tools/texts
 
 lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (needs uv)
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \

@@ -10,7 +10,7 @@ themselves, `farmiq openapi` writes into the OpenAPI document (D-292).
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 from urllib.parse import urlencode
@@ -257,13 +257,17 @@ class PlaceFilter(SpanFilter):
 F = TypeVar("F", bound=Filter)
 
 
-def parse(kind: type[F], request: Request) -> F:
-    """The query of a page for people. Raises HttpError 400 with all reasons in the message."""
+def parse(kind: type[F], request: Request, *, lists: Collection[str] = ()) -> F:
+    """The query of a page for people; `lists` may be given several times.
+
+    Raises HttpError 400 with all reasons in the message.
+    """
     names = [name for name, _ in request.query_params.multi_items()]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted({name for name in names if names.count(name) > 1} - set(lists))
     reasons = [(name, "is given more than once") for name in repeated]
+    given = {name: request.query_params.getlist(name) for name in lists if name in names}
     try:
-        query = kind.model_validate(dict(request.query_params))
+        query = kind.model_validate({**request.query_params, **given})
     except ValidationError as error:
         reasons += problems(error)
     if reasons:

@@ -165,6 +165,15 @@ SERVICES = (
         "GET /api/v1/sync/outbox",
     ),
     _service(
+        "edge-console",
+        "farmiq.edge.console.service",
+        reads="api_keys, telemetry_latest, telemetry_raw, telemetry_agg, weight_sessions, "
+        "weight_session_events, media_objects, the edge's bucket, devices, device_state, alerts, "
+        "sync_outbox, sync_state, quarantine, cloud_contexts, cloud_batches, farms",
+        writes="console_sign_ins, barn_records, feed_intakes, feed_lots, posted_events, "
+        "sync_outbox, quarantine, alerts, loss_ledger, audit_log, GET / (HTML, SSE)",
+    ),
+    _service(
         "cloud-edges-registry",
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
@@ -334,13 +343,20 @@ SERVICES = (
     _service(
         "cloud-notification-service",
         "farmiq.cloud.notification.service",
-        reads="alert_steps, alert_episodes, alert_rules, farms, barns, companies, "
+        reads="alert_steps, alert_episodes, alert_rules, reports, farms, barns, companies, "
         "sign_ins, memberships, PUT, DELETE /api/v1/alert-channels/…, "
         "/api/v1/alert-contacts/…, /api/v1/alert-settings, POST "
         "/api/v1/alert-channels/{channel_id}/test, POST /alerts/ack/{token}",
         writes="alert_steps, alert_messages, alert_mail_counts, alert_channels, alert_contacts, "
         "alert_settings, alert_episodes, alert_actions, mail servers, webhooks and other "
         "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
+    ),
+    _service(
+        "cloud-report-service",
+        "farmiq.cloud.reports.service",
+        reads="report_subscriptions, companies, farms, barns, batches, kpi_daily, batch_days, "
+        "breed_standards, barn_events, alert_episodes, alert_channels, the clock",
+        writes="reports, alert_messages",
     ),
     _service(
         "cloud-camera-calendar",
@@ -380,8 +396,10 @@ SERVICES = (
         "weight_sessions, weighvision_events, media_objects, sites, devices, "
         "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
-        "sign_ins, memberships",
-        writes="device_schedule_changes, device_images, sign_ins, pages, GET "
+        "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
+        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes",
+        writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
+        "master_data_actions, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

@@ -35,6 +35,7 @@ from farmiq.cli import (
     people,
     quarantine,
     record,
+    report,
     silo,
     simulated_cameras,
     terminal,
@@ -70,7 +71,8 @@ for _panel, _groups in {
     RUN: {"agent": agent.app, "stack": stack_commands.app},
     LOOK: {
         "batch": batch.app, "record": record.app, "feed": feed.app, "kpi": kpi.app,
-        "losses": losses.app, "weighings": weighings.app, "alert": alert.app, "media": media.app,
+        "report": report.app, "losses": losses.app, "weighings": weighings.app,
+        "alert": alert.app, "media": media.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,

@@ -1,7 +1,7 @@
 """`farmiq alert …` of the cloud: episodes, rules, trying a rule, maintenance windows."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -67,6 +67,7 @@ def add_to(app: terminal.Group) -> None:
     """Add the commands of the cloud to `farmiq alert`."""
     app.command("episodes")(episodes)
     app.command("ack")(acknowledge)
+    app.command("end")(end)
     app.command("rules")(rules)
     app.command("rule-set", options=RULE)(rule_set)
     app.command("rule-rm")(rule_remove)
@@ -130,13 +131,35 @@ def episodes(
     return 3 if any(row["state"] in ("active", "acknowledged") for row in rows) else 0
 
 
-def acknowledge(
-    episode_id: Annotated[str, typer.Argument(help="As `farmiq alert episodes` prints it.")],
-    *,
-    tenant: Tenant,
-    note: Annotated[str | None, typer.Option(help="What others should know.")] = None,
-) -> None:
+EpisodeId = Annotated[str, typer.Argument(help="As `farmiq alert episodes` prints it.")]
+EpisodeNote = Annotated[str | None, typer.Option(help="What others should know.")]
+
+
+def acknowledge(episode_id: EpisodeId, *, tenant: Tenant, note: EpisodeNote = None) -> None:
     """Say that you look after an episode: nobody else is called."""
+    from farmiq.cloud import episodes as shared
+
+    _change_episode(shared.acknowledge, episode_id, tenant=tenant, note=note, refused="ended")
+
+
+def end(episode_id: EpisodeId, *, tenant: Tenant, note: EpisodeNote = None) -> None:
+    """Say that an episode is over, whatever its values are.
+
+    Its rule opens another one when the values were clear and are bad again.
+    """
+    from farmiq.cloud import episodes as shared
+
+    _change_episode(shared.end, episode_id, tenant=tenant, note=note, refused="already")
+
+
+def _change_episode(
+    change: "Callable[..., Awaitable[str | None]]",
+    episode_id: str,
+    *,
+    tenant: str,
+    note: str | None,
+    refused: str,
+) -> None:
     from farmiq.cloud import episodes as shared
 
     wanted = terminal.check_uuid(episode_id, "is no episode_id")
@@ -144,12 +167,12 @@ def acknowledge(
         terminal.fail(f"--note has more than {shared.MAX_NOTE} characters", code=2)
 
     async def work(tx: "db.Connection") -> str | None:
-        return await shared.acknowledge(tx, tenant, wanted, by=terminal.actor(), note=note)
+        return await change(tx, tenant, wanted, by=terminal.actor(), note=note)
 
     outcome = terminal.in_transaction(work, terminal.CLOUD)
     if outcome is None:
         terminal.fail(f"tenant {tenant} has no episode {episode_id}")
-    if outcome == "ended":
+    if outcome == refused:
         terminal.fail("the episode is over")
     terminal.print_result({"episode_id": episode_id, "outcome": outcome}, outcome)
 

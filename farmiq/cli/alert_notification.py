@@ -41,11 +41,11 @@ contact = terminal.Group(
 @channel.command("ls")
 def channel_ls(*, tenant: Tenant) -> None:
     """List the channels. Secrets are never shown, only which ones there are."""
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
 
-    rows = terminal.in_transaction(lambda tx: store.list_channels(tx, tenant), terminal.CLOUD)
+    rows = terminal.in_transaction(lambda tx: contacts.list_channels(tx, tenant), terminal.CLOUD)
     terminal.print_list(
-        [api.shown_channel(row) for row in rows],
+        [contacts.shown_channel(row) for row in rows],
         lambda row: (
             row["channel_id"],
             row["kind"],
@@ -64,10 +64,10 @@ def channel_set(channel_id: ChannelId, file: Body, *, tenant: Tenant) -> None:
     """
     from msgspec import UNSET
 
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
     from farmiq.plumbing.addresses import Allowed
 
-    values = _read(file, api.ChannelValues)
+    values = _read(file, contacts.ChannelValues)
     terminal.check_id(channel_id)
     settings = _settings()
     sealer = _sealer(settings)
@@ -75,12 +75,14 @@ def channel_set(channel_id: ChannelId, file: Body, *, tenant: Tenant) -> None:
     async def save(tx: "db.Connection") -> dict[str, Any]:
         if values.secrets is not UNSET:
             allowed = Allowed.read(settings.alert_private_hosts)
-            if problem := await api.private_problem(values.secrets, allowed, owner=tenant):
-                raise api.InvalidError(problem)
-        await api.save_channel(tx, tenant, channel_id, values, sealer=sealer, by=terminal.actor())
-        row = await store.find_channel(tx, tenant, channel_id)
+            if problem := await contacts.private_problem(values.secrets, allowed, owner=tenant):
+                raise contacts.InvalidError(problem)
+        await contacts.save_channel(
+            tx, tenant, channel_id, values, sealer=sealer, by=terminal.actor()
+        )
+        row = await contacts.find_channel(tx, tenant, channel_id)
         assert row is not None  # noqa: S101 - it was saved just now
-        return api.shown_channel(row)
+        return contacts.shown_channel(row)
 
     row = _in_transaction(save)
     terminal.print_result(row, *terminal.fields(row))
@@ -89,10 +91,10 @@ def channel_set(channel_id: ChannelId, file: Body, *, tenant: Tenant) -> None:
 @channel.command("rm")
 def channel_rm(channel_id: ChannelId, *, tenant: Tenant) -> None:
     """Remove a channel; messages that wait for it fail."""
-    from farmiq.cloud.notification import store
+    from farmiq.cloud.notification import contacts
 
     if not terminal.in_transaction(
-        lambda tx: store.remove_channel(tx, tenant, channel_id, by=terminal.actor()),
+        lambda tx: contacts.remove_channel(tx, tenant, channel_id, by=terminal.actor()),
         terminal.CLOUD,
     ):
         terminal.fail(f"tenant {tenant} has no channel {channel_id}")
@@ -117,12 +119,13 @@ def channel_test(
     """
     import time
 
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
+    from farmiq.cloud.notification.sending import store
 
-    values = api.TrialValues(address=to, contact_id=to_contact)
+    values = contacts.TrialValues(address=to, contact_id=to_contact)
 
     async def add(tx: "db.Connection") -> "UUID":
-        return await api.send_test(tx, tenant, channel_id, values, by=terminal.actor())
+        return await contacts.send_test(tx, tenant, channel_id, values, by=terminal.actor())
 
     message_id = _in_transaction(add)
     ends_at = time.monotonic() + WAIT_S
@@ -149,11 +152,11 @@ def channel_test(
 @contact.command("ls")
 def contact_ls(*, tenant: Tenant) -> None:
     """List the contacts."""
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
 
-    rows = terminal.in_transaction(lambda tx: store.list_contacts(tx, tenant), terminal.CLOUD)
+    rows = terminal.in_transaction(lambda tx: contacts.list_contacts(tx, tenant), terminal.CLOUD)
     terminal.print_list(
-        [api.shown_contact(row) for row in rows],
+        [contacts.shown_contact(row) for row in rows],
         lambda row: (
             row["contact_id"],
             row["name"],
@@ -169,16 +172,16 @@ def contact_ls(*, tenant: Tenant) -> None:
 @contact.command("set", value_error=2)
 def contact_set(contact_id: ContactId, file: Body, *, tenant: Tenant) -> None:
     """Add or change a contact."""
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
 
-    values = _read(file, api.ContactValues)
+    values = _read(file, contacts.ContactValues)
     terminal.check_id(contact_id)
 
     async def save(tx: "db.Connection") -> dict[str, Any]:
-        await api.save_contact(tx, tenant, contact_id, values, by=terminal.actor())
-        row = await store.find_contact(tx, tenant, contact_id)
+        await contacts.save_contact(tx, tenant, contact_id, values, by=terminal.actor())
+        row = await contacts.find_contact(tx, tenant, contact_id)
         assert row is not None  # noqa: S101 - it was saved just now
-        return api.shown_contact(row)
+        return contacts.shown_contact(row)
 
     row = _in_transaction(save)
     terminal.print_result(row, *terminal.fields(row))
@@ -187,10 +190,10 @@ def contact_set(contact_id: ContactId, file: Body, *, tenant: Tenant) -> None:
 @contact.command("rm")
 def contact_rm(contact_id: ContactId, *, tenant: Tenant) -> None:
     """Remove a contact; links that they were sent do not acknowledge any more."""
-    from farmiq.cloud.notification import store
+    from farmiq.cloud.notification import contacts
 
     if not terminal.in_transaction(
-        lambda tx: store.remove_contact(tx, tenant, contact_id, by=terminal.actor()),
+        lambda tx: contacts.remove_contact(tx, tenant, contact_id, by=terminal.actor()),
         terminal.CLOUD,
     ):
         terminal.fail(f"tenant {tenant} has no contact {contact_id}")
@@ -217,8 +220,8 @@ def messages(
     from pydantic import ValidationError
 
     from farmiq.api import problems
-    from farmiq.cloud.notification import store
     from farmiq.cloud.notification.api import MessageFilter
+    from farmiq.cloud.notification.sending import store
 
     given = {
         "episode": episode, "contact": to_contact, "channel": over, "state": state,
@@ -256,7 +259,7 @@ def escalation(
     tenant: Tenant,
 ) -> None:
     """Say or set after how many minutes without acknowledgement level 2 is told."""
-    from farmiq.cloud.notification import store
+    from farmiq.cloud.notification import contacts
 
     if minutes is not None and minutes != "never" and not (minutes.isdecimal() and int(minutes)):
         terminal.fail("give a number of minutes, or never", code=2)
@@ -264,8 +267,8 @@ def escalation(
     async def work(tx: "db.Connection") -> int | None:
         if minutes is not None:
             after = None if minutes == "never" else min(int(minutes), 7 * 24 * 60)
-            await store.save_settings(tx, tenant, escalate_after_min=after, by=terminal.actor())
-        return await store.escalate_after_min(tx, tenant)
+            await contacts.save_settings(tx, tenant, escalate_after_min=after, by=terminal.actor())
+        return await contacts.escalate_after_min(tx, tenant)
 
     after = terminal.in_transaction(work, terminal.CLOUD)
     shown = "never" if after is None else f"after {after} minutes"
@@ -308,14 +311,14 @@ def _read(file: str, kind: type[T]) -> T:
 
 
 def _in_transaction(work: "Callable[[db.Connection], Coroutine[Any, Any, T]]") -> T:
-    from farmiq.cloud.notification import api, store
+    from farmiq.cloud.notification import contacts
     from farmiq.plumbing.sealing import SealError
 
     try:
         return terminal.in_transaction(work, terminal.CLOUD)
-    except api.InvalidError as error:
+    except contacts.InvalidError as error:
         terminal.fail("\n".join(f"{field} {reason}" for field, reason in error.problems), code=2)
-    except (SealError, store.TooManyError) as error:
+    except (SealError, contacts.TooManyError) as error:
         terminal.fail(str(error))
 
 

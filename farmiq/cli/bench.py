@@ -117,6 +117,21 @@ def cameras(
     return _measure(module.measure, module.Plan(rounds=rounds))
 
 
+@app.command("pages")
+def pages(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    viewers: Annotated[int, typer.Option(min=2, help="Live pages open at once.")] = 50,
+) -> int:
+    """Pages with 200 devices and 90 days beside a static file, and at 50 viewers: P16.
+
+    Engines are started for it and stopped after it. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if a target is missed.
+    """
+    module = _module("pages")
+    return _measure(module.measure, module.Plan(rounds=rounds, viewers=viewers))
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"bench.{name}")

@@ -57,12 +57,55 @@ def add(
     terminal.print_result(made, key)
 
 
+@app.command("pin", value_error=2)
+def pin(
+    name: Name,
+    *,
+    pin: Annotated[
+        str | None,
+        typer.Option(envvar="FARMIQ_NEW_PIN", help="Asked for, or taken from the environment."),
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="The name has no PIN from now on.")
+    ] = False,
+) -> None:
+    """Set the PIN with which the owner of a key signs in at the edge's console, beside its name.
+
+    Everybody who is signed in with this key or its old PIN is signed out.
+    """
+    import sys
+
+    from farmiq.edge import pins
+
+    if not remove and pin is None:
+        if not sys.stdin.isatty():
+            terminal.fail("set FARMIQ_NEW_PIN: there is no terminal to ask for it", code=2)
+        pin = typer.prompt("PIN", hide_input=True, confirmation_prompt=True, err=True)
+    kept = None if remove or pin is None else pins.hashed(pin)
+    with terminal.connect(OWNER) as connection:
+        row = connection.execute(
+            "update api_keys set pin_bcrypt = %s where name = %s and revoked_at is null "
+            "returning api_key_id",
+            (kept, name),
+        ).fetchone()
+        if row is None:
+            terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
+        ended = connection.execute(
+            "delete from console_sign_ins where api_key_id = %s", row
+        ).rowcount
+    said = "has no PIN any more" if kept is None else "has a new PIN"
+    terminal.print_result(
+        {"name": name, "has_pin": kept is not None, "ended_sign_ins": ended}, f"{name} {said}"
+    )
+
+
 @app.command("ls")
 def ls() -> None:
     """List the keys: whose, what for, since when. The keys themselves are not kept."""
     rows = terminal.rows(
         OWNER,
-        "select name, role, tenant_id, areas, created_at, revoked_at from api_keys order by name",
+        "select name, role, tenant_id, areas, created_at, revoked_at, "
+        "pin_bcrypt is not null as has_pin from api_keys order by name",
     )
     terminal.print_list(
         rows,
@@ -71,7 +114,11 @@ def ls() -> None:
             row["role"],
             terminal.local(row["created_at"]),
             f"{row['tenant_id'] or 'all tenants'}, {', '.join(row['areas'] or ['all areas'])}",
-            f"revoked {terminal.local(row['revoked_at'])}" if row["revoked_at"] else "",
+            f"revoked {terminal.local(row['revoked_at'])}"
+            if row["revoked_at"]
+            else "with a PIN"
+            if row["has_pin"]
+            else "",
         ),
     )
 

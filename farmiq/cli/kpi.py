@@ -42,8 +42,8 @@ def ls(
     from pydantic import ValidationError
 
     from farmiq.api import problems
-    from farmiq.cloud.analytics import queries
     from farmiq.cloud.analytics.api import DailyFigure, KpiFilter, cut, wanted
+    from farmiq.cloud.figures import queries
 
     given = {
         "batch": batch, "farm": farm, "barn": barn, "type": kind, "from": begin, "to": end,
@@ -78,8 +78,8 @@ def show(
     tenant: Tenant,
 ) -> None:
     """Show a batch in short: its animals, the latest of each figure, when it may be sold."""
-    from farmiq.cloud.analytics import queries
     from farmiq.cloud.analytics.api import BatchSummary
+    from farmiq.cloud.figures import queries
 
     async def read(tx: "db.Connection") -> dict[str, Any] | None:
         return await queries.summary(tx, tenant, batch)

@@ -8,7 +8,7 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.cloud.analytics.forecast import ExpectedWeight, Forecast, TargetDay
+    from farmiq.cloud.figures.forecast import ExpectedWeight, Forecast, TargetDay
 
 
 def forecast(
@@ -30,7 +30,7 @@ def forecast(
     From its daily mean weights; the band contains the truth in 80 % of cases. Exit code 3: there is
     not enough data for an answer.
     """
-    from farmiq.cloud.analytics import forecast as forecasts
+    from farmiq.cloud.figures import forecast as forecasts
 
     day = on.date() if on else None
     answer = terminal.in_transaction(

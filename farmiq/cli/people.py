@@ -68,6 +68,34 @@ def company_add(
     )
 
 
+@company.command("second-factor", value_error=2)
+def company_second_factor(
+    tenant: Annotated[str, typer.Argument(help="The company's tenant_id.")],
+    *,
+    role: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="viewer (everybody), operator, technician, admin, super_admin, or nobody.",
+        ),
+    ],
+) -> None:
+    """Say from which role on people need a second factor. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+
+    Whoever has none is asked to set it up when they sign in next.
+    """
+    from farmiq.cloud.identity import accounts
+
+    wanted = None if role == "nobody" else role
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        accounts.set_second_factor_rule(connection, tenant, wanted)
+    terminal.print_result(
+        {"tenant_id": tenant, "second_factor_from": wanted},
+        f"{tenant}: a second factor is needed by "
+        + (f"people whose role is {role} or above" if wanted else "nobody"),
+    )
+
+
 @user.command("add", value_error=2)
 def user_add(
     email: Email,
@@ -164,6 +192,32 @@ def user_password(email: Email, *, password: NewPassword = None) -> None:
     terminal.print_result(
         {"email": email, "sign_ins_ended": ended},
         f"{email} has a new password; {_counted(ended, 'sign-in')} ended",
+    )
+
+
+@user.command("totp-reset", value_error=2)
+def user_totp_reset(
+    email: Email,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove the second factor of a person who lost it; it ends every sign-in they have open.
+
+    Make sure that it is them who asks. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
+    """
+    from farmiq.cloud.identity import accounts
+
+    if not yes:
+        with terminal.connect(terminal.CLOUD_OWNER) as connection:
+            accounts.known(connection, email)
+        typer.confirm(f"Remove the second factor of {email}?", abort=True, err=True)
+    with terminal.connect(terminal.CLOUD_OWNER) as connection:
+        ended = accounts.reset_second_factor(connection, email, actor=terminal.actor())
+    if ended is None:
+        terminal.fail(f"{email} has no second factor")
+    terminal.print_result(
+        {"email": email, "sign_ins_ended": ended},
+        f"{email} has no second factor any more; {_counted(ended, 'sign-in')} ended",
     )
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db, ids
 
 MAX_NOTE = 1000
@@ -57,6 +58,7 @@ class Ending:
     value: float | None = None
     worst_value: float | None = None
     count: int = 0
+    reason: EndReason | None = None
 
 
 async def raise_episode(tx: db.Connection, episode: NewEpisode) -> None:
@@ -147,9 +149,9 @@ async def resolve_all(tx: db.Connection, endings: Collection[Ending]) -> int:
             resolved_at = greatest(n.at, e.opened_at), last_at = greatest(e.last_at, n.at),
             last_value = coalesce(n.value, e.last_value),
             worst_value = coalesce(n.worst_value, e.worst_value),
-            seen_count = e.seen_count + n.count, held_by = null
+            seen_count = e.seen_count + n.count, held_by = null, ended_reason = n.reason
           from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::float8[], %s::float8[],
-            %s::bigint[]) as n(tenant_id, cause, at, value, worst_value, count)
+            %s::bigint[], %s::text[]) as n(tenant_id, cause, at, value, worst_value, count, reason)
           where e.tenant_id = n.tenant_id and e.cause = n.cause
             and e.state in ('active', 'acknowledged')
           returning e.tenant_id, e.episode_id, e.paged_at
@@ -160,7 +162,7 @@ async def resolve_all(tx: db.Connection, endings: Collection[Ending]) -> int:
         )
         select count(*) from ended
         """,
-        *db.columns(endings, "tenant_id", "cause", "at", "value", "worst_value", "count"),
+        *db.columns(endings, "tenant_id", "cause", "at", "value", "worst_value", "count", "reason"),
     )
     return count
 
@@ -198,6 +200,49 @@ async def acknowledge(
     detail = {"note": note} if note else None
     await audit(tx, tenant_id, actor=by, action="acknowledge", key=str(episode_id), detail=detail)
     return "acknowledged"
+
+
+async def end(
+    tx: db.Connection, tenant_id: str, episode_id: UUID, *, by: str, note: str | None = None
+) -> Literal["ended", "already"] | None:
+    """A person says that it is over. None: there is no such episode.
+
+    Its rule opens another one only when the values were clear and are bad again. What an edge has
+    open stays open there; the alert of a camera is resolved with it.
+    """
+    state = await db.fetch_value(
+        tx,
+        "select state from alert_episodes where tenant_id = %s and episode_id = %s for update",
+        tenant_id,
+        episode_id,
+    )
+    if state is None:
+        return None
+    if state not in ("active", "acknowledged"):
+        return "already"
+    await tx.execute(
+        """
+        with ended as (
+          update alert_episodes set state = 'resolved', resolved_at = greatest(opened_at, fn_now()),
+            held_by = null, ended_reason = 'person', ended_by = %s, ended_note = %s,
+            is_open_at_edge = source = 'edge'
+          where tenant_id = %s and episode_id = %s
+          returning tenant_id, episode_id, paged_at, source, cause
+        ), cameras as (
+          update device_alerts a set resolved_at = fn_now()
+          from ended e join companies c using (tenant_id)
+          where e.source = 'camera' and a.company_id = c.company_id and a.resolved_at is null
+            and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
+        )
+        insert into alert_steps (tenant_id, episode_id, step, created_at)
+        select tenant_id, episode_id, 'resolved', fn_now() from ended where paged_at is not null
+        on conflict on constraint alert_steps_pkey do nothing
+        """,
+        (by, note, tenant_id, episode_id),
+    )
+    detail = {"note": note} if note else None
+    await audit(tx, tenant_id, actor=by, action="end", key=str(episode_id), detail=detail)
+    return "ended"
 
 
 async def audit(

@@ -5,11 +5,10 @@ farmiq.{family}.exchange --farmiq.{service}.{purpose}.queue--> [sinks] --{family
 
 from collections.abc import Sequence
 
-from farmiq.cloud import bus, sink
+from farmiq.cloud import bus, retentions, sink
 from farmiq.cloud.sink import Sink
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
-from farmiq.plumbing.retention import Retention
 
 _store_device_events = sink.insert_into("device_events")
 
@@ -27,5 +26,5 @@ SYNC = Sink(
     "sync",
     bus.SYNC,
     sink.insert_into("sync_events"),
-    retention=lambda settings: Retention("sync_events", "stored_at", settings.sync_events_days),
+    retention=retentions.sync_events,
 )

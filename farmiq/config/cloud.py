@@ -268,8 +268,9 @@ class CloudSettings(Settings):
     secrets_key_file: Path | None = setting(
         "FARMIQ_SECRETS_KEY_FILE",
         None,
-        "the key that seals secrets of alert channels and signs links to acknowledge; `farmiq "
-        "alert key` makes it; without it channels have no secrets and messages no link",
+        "the key that seals secrets of alert channels and second factors and signs links to "
+        "acknowledge; `farmiq alert key` makes it; without it channels have no secrets, messages "
+        "no link and people no second factor",
     )
     public_url: str | None = setting(
         "FARMIQ_PUBLIC_URL",
@@ -306,6 +307,9 @@ class CloudSettings(Settings):
         400,
         "how long it is known who was told of which alert",
         ge=1,
+    )
+    report_days: float = setting(
+        "REPORT_RETENTION_DAYS", 400, "how long reports that were mailed can be downloaded", ge=1
     )
     camera_calendar_s: PositiveFloat = setting(
         "CAMERA_CALENDAR_SECONDS",

@@ -42,6 +42,15 @@ class EdgeSettings(Settings):
     )
     http_host: str = setting("FARMIQ_EDGE_HTTP_HOST", "127.0.0.1", "address to listen on")
     http_port: PositiveInt = setting("FARMIQ_EDGE_HTTP_PORT", 8081, "port to listen on", le=65535)
+    sign_in_hours: PositiveFloat = setting(
+        "CONSOLE_SIGN_IN_HOURS", 12, "how long a sign-in to the console lasts"
+    )
+    cookie_secure_given: bool | None = setting(
+        "CONSOLE_COOKIE_SECURE",
+        None,
+        "true: browsers send the cookie over HTTPS only; set it behind a TLS proxy; "
+        "default: true if we serve HTTPS ourselves",
+    )
     ingress_batch: PositiveInt = setting(
         "INGRESS_BATCH_EVENTS", 2000, "most messages in one transaction"
     )
@@ -445,6 +454,11 @@ class EdgeSettings(Settings):
         "where events go that were never delivered, before they leave the outbox; "
         "default: outbox-archive in FARMIQ_STATE_DIR",
     )
+
+    @property
+    def cookie_secure(self) -> bool:
+        given = self.cookie_secure_given
+        return self.tls.serves() if given is None else given
 
     def outbox_archive(self) -> Path:
         return self.outbox_archive_dir or state_dir() / "outbox-archive"

@@ -4,6 +4,7 @@ FastAPI writes the document of a site's application with nothing behind it; what
 of a handler say of themselves (callers, bodies, errors) is added.
 """
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,14 +121,17 @@ def document(site: str) -> dict[str, Any]:
     }
     for name in ("HTTPValidationError", "ValidationError"):
         components.pop(name, None)
-    return {
-        **document,
-        "paths": _without_titles(document["paths"]),
-        "components": {
-            "schemas": dict(sorted(_without_titles(components).items())),
-            "securitySchemes": SECURITY[site],
-        },
-    }
+    # A copy: parts of it are the handlers' own, and who reads a document may change it.
+    return copy.deepcopy(
+        {
+            **document,
+            "paths": _without_titles(document["paths"]),
+            "components": {
+                "schemas": dict(sorted(_without_titles(components).items())),
+                "securitySchemes": SECURITY[site],
+            },
+        }
+    )
 
 
 def _is_for_programs(path: str) -> bool:

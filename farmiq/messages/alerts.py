@@ -16,6 +16,10 @@ Severity = Literal["info", "warning", "critical"]
 # how many per cent it is off `baseline`, either way. absent: no value at all.
 Condition = Literal["above", "below", "rises", "falls", "differs", "absent"]
 Baseline = Literal["standard", "same_hour"]
+# Why an episode is over if not because the values say so: a person ended it; its rule was changed,
+# switched off or no longer applies; its edge is gone; its device was moved or revoked; its batch
+# was closed; its camera was switched off; or nothing came for so long that the device is gone.
+EndReason = Literal["person", "rule", "edge", "moved", "revoked", "batch", "camera", "long"]
 _Seconds = Annotated[int, Meta(ge=0, le=MAX_DURATION_S)]
 _Days = Annotated[int, Meta(ge=0, le=10_000)]
 _Signal = Annotated[str, Meta(pattern=r"^(telemetry|kpi|feed|edge|camera)\.[\w.:-]{1,120}$")]

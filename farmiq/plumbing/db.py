@@ -79,12 +79,14 @@ async def pool(
     max_size: int = 4,
     timeout_s: float = 10.0,
     check_after_s: float = 0.0,
+    statement_timeout_s: float | None = None,
 ) -> AsyncIterator[Pool]:
     """A pool that opens lazily: a service starts, and says so, while its database is still down.
 
     With `least` 0 a service that has nothing to do holds no connection. Whether a connection works
     is asked before it is used, but not within `check_after_s` of the last time: whoever tries again
-    anyway saves a round trip.
+    anyway saves a round trip. A statement that takes longer than `statement_timeout_s` is ended and
+    raises one of UNAVAILABLE.
     """
     opened: Pool = AsyncConnectionPool(
         url,
@@ -96,7 +98,7 @@ async def pool(
         name=name,
         open=False,
         check=partial(_check, after_s=check_after_s),
-        configure=_in_utc,
+        configure=partial(_configure, statement_timeout_s=statement_timeout_s),
         # Within one attempt the pauses double without end, so an attempt has to end; the next
         # request begins another.
         reconnect_timeout=5.0,
@@ -114,9 +116,14 @@ logging.getLogger("psycopg.pool").addFilter(
 )
 
 
-async def _in_utc(connection: Connection) -> None:
+async def _configure(connection: Connection, *, statement_timeout_s: float | None) -> None:
     """Moments come out in UTC, whatever zone the server or the login has."""
     await connection.execute("set time zone 'UTC'")
+    if statement_timeout_s is not None:
+        milliseconds = str(round(statement_timeout_s * 1000))
+        await connection.execute(
+            "select set_config('statement_timeout', %s, false)", (milliseconds,)
+        )
     await connection.commit()
 
 

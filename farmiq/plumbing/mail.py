@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -30,6 +30,7 @@ DEADLINE_S = 30.0
 MAX_SUBJECT = 200
 MAX_TEXT = 64 * 1024
 MAX_RECIPIENTS = 50
+MAX_FILE = 10 * 2**20
 _MAX_REASON = 300
 _PORTS = {"smtp": 587, "smtps": 465}
 # What every mail server accepts: no quoted local parts, no letters beyond ASCII.
@@ -46,6 +47,14 @@ class MailError(Exception):
     def __init__(self, text: str, *, permanent: bool = False) -> None:
         super().__init__(text)
         self.permanent = permanent
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A PDF that goes with a message."""
+
+    name: str
+    content: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ async def send(
     subject: str,
     text: str,
     message_id: str | None = None,
+    attachment: Attachment | None = None,
     connect_to: str | None = None,
     context: ssl.SSLContext | None = None,
     deadline_s: float = DEADLINE_S,
@@ -118,7 +128,14 @@ async def send(
     Raises MailError if it was not accepted in time, ValueError if an argument is wrong.
     """
     where = server(url)
-    message = compose(sender=sender, to=to, subject=subject, text=text, message_id=message_id)
+    message = compose(
+        sender=sender,
+        to=to,
+        subject=subject,
+        text=text,
+        message_id=message_id,
+        attachment=attachment,
+    )
     client = _Client(where, connect_to=connect_to, context=context, timeout_s=deadline_s)
     # A thread of its own: a server that hangs takes none from anybody else.
     with_thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
@@ -135,7 +152,13 @@ async def send(
 
 
 def compose(
-    *, sender: str, to: Sequence[str], subject: str, text: str, message_id: str | None = None
+    *,
+    sender: str,
+    to: Sequence[str],
+    subject: str,
+    text: str,
+    message_id: str | None = None,
+    attachment: Attachment | None = None,
 ) -> EmailMessage:
     """Make the message. Raises ValueError for an address or a header that could carry another."""
     name, mailbox = parseaddr(sender)
@@ -158,7 +181,19 @@ def compose(
     message["Message-ID"] = f"<{message_id or ids.new()}@{mailbox.partition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(_CONTROL.sub(" ", _encodable(text)[:MAX_TEXT]), charset="utf-8")
+    if attachment is not None:
+        _attach(message, attachment)
     return message
+
+
+def _attach(message: EmailMessage, attachment: Attachment) -> None:
+    if not re.fullmatch(r"[\w.-]{1,128}\.pdf", attachment.name, re.ASCII):
+        raise ValueError("a file has to have a name of letters, digits, dots and dashes, .pdf")
+    if len(attachment.content) > MAX_FILE:
+        raise ValueError(f"a file has at most {MAX_FILE} bytes")
+    message.add_attachment(
+        attachment.content, maintype="application", subtype="pdf", filename=attachment.name
+    )
 
 
 def _is_one_line(text: str) -> bool:

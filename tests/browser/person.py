@@ -11,9 +11,15 @@ from tests.browser.served import Served
 
 
 def sign_in(
-    page: Page, console: Served, *, email: str = barns.EMAIL, password: str = barns.PASSWORD
+    page: Page,
+    console: Served,
+    *,
+    email: str = barns.EMAIL,
+    password: str = barns.PASSWORD,
+    path: str = "/",
 ) -> None:
-    page.goto(f"{console.url}/sign-in")
+    """At the form, which then leads to `path`."""
+    page.goto(f"{console.url}/sign-in{'' if path == '/' else f'?next={path}'}")
     fill_sign_in(page, email=email, password=password)
 
 
@@ -26,9 +32,9 @@ def fill_sign_in(page: Page, *, email: str = barns.EMAIL, password: str = barns.
         page.get_by_role("button", name="Sign in").click()
 
 
-def open_live(page: Page, console: Served) -> None:
-    """Signed in, at Latest readings, and the page says that it is live."""
-    sign_in(page, console)
+def open_live(page: Page, console: Served, path: str = "/telemetry") -> None:
+    """Signed in, at that page, and it says that it is live."""
+    sign_in(page, console, path=path)
     expect_pill(page, "Live")
 
 
@@ -44,10 +50,8 @@ def expect_pill(page: Page, words: str, *, within_s: float = 60) -> None:
 
 
 def row(page: Page, sensor: barns.Sensor) -> Locator:
-    return (
-        page.get_by_role("row")
-        .filter(has_text=sensor.device_id)
-        .filter(has=page.get_by_role("cell", name=sensor.metric_type, exact=True))
+    return page.locator(
+        f'.sensor[data-device="{sensor.device_id}"][data-metric="{sensor.metric_type}"]'
     )
 
 

@@ -10,6 +10,8 @@ from http import HTTPStatus, client
 
 from farmiq.cloud.camera.gateway import service as gateway
 from farmiq.cloud.console import service
+from farmiq.cloud.deadletter import service as deadletter
+from farmiq.cloud.feed import service as feed
 from farmiq.cloud.media import service as media
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
@@ -23,7 +25,8 @@ UNSAFE = {6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
 class Served:
     """One console; it keeps its port when it is stopped and started again.
 
-    With a broker of cameras (FARMIQ_CLOUD_CAMERA_URL) their gateway runs beside it.
+    With a broker of cameras (FARMIQ_CLOUD_CAMERA_URL) their gateway runs beside it, with a bus
+    (FARMIQ_AMQP_URL) the services of dead letters and of feed.
     """
 
     def __init__(self, db_url: str, **environment: str) -> None:
@@ -70,6 +73,9 @@ class Served:
                 group.create_task(service.run(settings, server))
                 if settings.mqtt_url:
                     group.create_task(gateway.run(settings, server))
+                if "FARMIQ_AMQP_URL" in self._environment:
+                    group.create_task(deadletter.run(settings, server))
+                    group.create_task(feed.run(settings, server))
                 group.create_task(http.serve(server, host="127.0.0.1", port=self.port))
 
     def _ready(self) -> bool:

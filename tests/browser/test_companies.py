@@ -18,7 +18,7 @@ from tests.support import databases
 BO, SUE = "bo@example.com", "sue@example.com"
 OURS = barns.TEMPERATURE
 THEIRS = replace(barns.TEMPERATURE, tenant_id="tenant-b", device_id="hill-01")
-PATHS = ("/", "/readings", "/api/v1/telemetry/latest")
+PATHS = ("/telemetry", "/readings", "/api/v1/telemetry/latest")
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def other_page(browser: Browser) -> Iterator[Page]:
 
 
 def expect_company(page: Page, console: Served, *, shown: str, hidden: str) -> None:
+    page.goto(f"{console.url}/telemetry")
     expect(page.get_by_text(shown, exact=True)).to_be_visible()
     for path in PATHS:
         answer = page.request.get(f"{console.url}{path}").text()
@@ -93,7 +94,7 @@ def test_a_super_admin_sees_the_chosen_company(
     expect_company(page, console, shown="hill-01", hidden="climate-01")
     person.expect_pill(page, "Live")
     barns.report_now(cloud_db.url, THEIRS, 33.5)
-    expect(person.row(page, THEIRS).locator(".value b")).to_have_text("33.5")
+    expect(person.row(page, THEIRS).locator(".value")).to_have_text("33.5 °C")
     person.expect_accessible(page)
     switch(page, "Green Valley Poultry")
     expect_company(page, console, shown="climate-01", hidden="hill-01")
@@ -104,16 +105,16 @@ def test_a_choice_disturbs_no_other_tab_and_no_other_browser(
     console: Served, page: Page, other_page: Page, cloud_db: Any, farms: dict[str, str]
 ) -> None:
     del farms
-    person.sign_in(page, console, email=SUE)
+    person.sign_in(page, console, email=SUE, path="/telemetry")
     person.expect_pill(page, "Live")
-    person.sign_in(other_page, console, email=SUE)
+    person.sign_in(other_page, console, email=SUE, path="/telemetry")
     tab = page.context.new_page()
     tab.goto(console.url)
     switch(tab, "Hill Farm")
     # The first tab goes on live with what its header says, and so does the other browser.
     for value, looking in ((30.5, page), (31.5, other_page)):
         barns.report_now(cloud_db.url, OURS, value)
-        expect(person.row(looking, OURS).locator(".value b")).to_have_text(str(value))
+        expect(person.row(looking, OURS).locator(".value")).to_have_text(f"{value} °C")
         expect(looking.locator("#company option:checked")).to_have_text("Green Valley Poultry")
         assert looking.get_by_text("hill-01").count() == 0
     other_page.reload()
@@ -166,5 +167,5 @@ def test_the_switch_fits_the_header(console: Served, page: Page, farms: dict[str
         expect(page.get_by_label("Company")).to_be_visible()
         person.expect_accessible(page)
         person.expect_no_sideways_scrolling(page)
-        expect(page).to_have_title(re.compile("Latest readings"))
+        expect(page).to_have_title(re.compile("Today"))
         page.screenshot(path=SCREENSHOTS / f"super-admin-{width}.png")

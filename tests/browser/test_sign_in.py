@@ -10,12 +10,12 @@ from tests.browser.served import Served
 from tests.support import databases
 
 
-def test_sign_in_shows_the_latest_readings(console: Served, page: Page) -> None:
+def test_sign_in_shows_today(console: Served, page: Page) -> None:
     page.goto(console.url)
     expect(page).to_have_url(f"{console.url}/sign-in")
     person.sign_in(page, console)
     expect(page).to_have_url(f"{console.url}/")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Latest readings")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Today")
     expect(page.locator(".company")).to_have_text("Green Valley Poultry")
 
 
@@ -103,8 +103,8 @@ def test_everything_works_without_javascript(
     barns.report(cloud_db.url, barns.TEMPERATURE)
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    person.sign_in(page, console)
-    expect(page.get_by_text("1 sensor in 1 barn reports; it is current")).to_be_visible()
+    person.sign_in(page, console, path="/telemetry")
+    expect(page.get_by_text("The only sensor is current")).to_be_visible()
     expect(page.get_by_text("Not live: reload to refresh")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{console.url}/sign-in")

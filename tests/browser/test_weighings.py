@@ -38,7 +38,7 @@ def test_states_have_a_word_and_the_missing_part_is_named(
     expect(line(page, after_outage).locator(".captured")).to_contain_text("06:45:00")
     expect(line(page, after_outage).locator(".arrived")).to_have_text("arrived 14:57:00")
     expect(line(page, after_outage).locator(".thumb")).to_have_text("image not here yet")
-    expect(page.locator(".note")).to_contain_text("Asia/Bangkok (UTC+7)")
+    expect(page.locator(".note").first).to_contain_text("Times in Asia/Bangkok (UTC+7).")
     page.get_by_role("link", name=re.compile("Incomplete 2")).click()
     expect(page.locator(".weighings > li")).to_have_count(2)
 
@@ -50,7 +50,7 @@ def test_a_weighing_appears_by_itself_and_its_image_follows(
     person.visit(page, console, "/weighings")
     one = Weighing(datetime.now(UTC) - timedelta(seconds=3), 2.5)
     scales.land(cloud_db.url, one)
-    expect(line(page, one).locator("b")).to_have_text("2.5 kg")
+    expect(line(page, one).locator("b")).to_have_text("2.50 kg")
     expect(line(page, one).locator(".thumb")).to_have_text("image not here yet")
     scales.photograph(cloud_db.url, cloud_s3, one)
     expect(line(page, one).locator("img.thumb")).to_be_visible()
@@ -64,7 +64,8 @@ def test_an_open_weighing_says_what_is_not_there_yet(
     person.sign_in(page, console)
     person.visit(page, console, f"/weighings/{one.session_id}")
     expect(page.locator(".sentence")).to_contain_text("Open")
-    expect(page.locator(".lacking")).to_have_text("no end yet")
+    expect(page.locator(".missing")).to_contain_text("Not there yet")
+    expect(page.locator(".lacking")).to_have_text("no end")
 
 
 def test_arrow_keys_step_through_images_and_weighings(
@@ -75,15 +76,46 @@ def test_arrow_keys_step_through_images_and_weighings(
     scales.photograph(cloud_db.url, cloud_s3, first, second)
     person.sign_in(page, console)
     person.visit(page, console, f"/weighings/{first.session_id}")
-    expect(page.locator("figcaption")).to_have_text("2.2 kg")
-    for key, heading, weight in (
-        ("ArrowRight", "Image 2 of 2", "2.2 kg"),
-        ("ArrowRight", "Image 1 of 1", "2.4 kg"),
-        ("ArrowLeft", "Image 1 of 2", "2.2 kg"),
+    caption, which = page.locator("figcaption"), page.locator(".which")
+    expect(caption).to_have_text("2.20 kg")
+    for key, place, weight in (
+        ("ArrowRight", "Weighing 1 of 2 Image 2 of 2", "2.20 kg"),
+        ("ArrowRight", "Weighing 2 of 2", "2.40 kg"),
+        ("ArrowLeft", "Weighing 1 of 2 Image 1 of 2", "2.20 kg"),
     ):
         page.keyboard.press(key)
-        expect(page.get_by_role("heading", name=heading)).to_be_visible()
+        expect(which).to_have_text(place)
+        expect(caption).to_have_text(weight)
+
+
+def test_finger_that_moves_the_picture_aside_steps_to_the_next_weighing(
+    browser: Browser, console: Served, cloud_db: Any, cloud_s3: str
+) -> None:
+    """On a phone the picture comes before all else of the weighing."""
+    first, second = Weighing(scales.today(6, 1), 2.2), Weighing(scales.today(6, 2), 2.4)
+    scales.land(cloud_db.url, first, second)
+    scales.photograph(cloud_db.url, cloud_s3, first, second)
+    context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True)
+    page = context.new_page()
+    person.sign_in(page, console)
+    person.visit(page, console, f"/weighings/{first.session_id}")
+    tops = page.evaluate(
+        """() => [".stage img", ".facts", ".events"].map(
+          what => document.querySelector(what).getBoundingClientRect().top)"""
+    )
+    assert tops == sorted(tops)
+    for far, weight in ((-160, "2.40 kg"), (160, "2.20 kg")):
+        page.locator(".stage").evaluate(
+            """(stage, far) => {
+              const at = (x) => ({ pointerType: "touch", isPrimary: true, bubbles: true,
+                clientX: x, clientY: 200 });
+              stage.dispatchEvent(new PointerEvent("pointerdown", at(180)));
+              stage.dispatchEvent(new PointerEvent("pointerup", at(180 + far)));
+            }""",
+            far,
+        )
         expect(page.locator("figcaption")).to_have_text(weight)
+    context.close()
 
 
 def test_it_works_without_a_script(browser: Browser, console: Served, cloud_db: Any) -> None:

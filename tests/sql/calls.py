@@ -51,6 +51,10 @@ CALLS = {
     "fn_replaced_event(jsonb)": (
         'select fn_replaced_event(\'{"replaces": "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"}\')',
     ),
+    "fn_camera_login(uuid)": (
+        "select d.company_id, l from devices d, fn_camera_login(d.device_id) l",
+        "select l from fn_camera_login(device_id => %(foreign_id)s) l",
+    ),
     "fn_cron_problem(text)": ("select fn_cron_problem('0 8 * * *')",),
     "fn_device_trend(uuid,integer)": (
         "select d.company_id, t from devices d, fn_device_trend(d.device_id) t",
@@ -139,6 +143,27 @@ CALLS = {
         "select fn_request_resend(image_id) from device_images",
         "select fn_request_resend(%(foreign_id)s)",
         "select fn_request_resend(null)",
+    ),
+    "fn_bus_queues()": ("select * from fn_bus_queues()",),
+    "fn_add_person(text,text,text)": (
+        "select fn_add_person('new@example.com', 'viewer', '$argon2id$x')",
+        "select fn_add_person((select email from users limit 1), 'admin', '$argon2id$x')",
+    ),
+    "fn_change_person_role(uuid,text)": (
+        "select fn_change_person_role(user_id, 'viewer') from users",
+        "select fn_change_person_role(%(foreign_id)s, 'viewer')",
+    ),
+    "fn_reset_person_password(uuid,text)": (
+        "select fn_reset_person_password(user_id, '$argon2id$x') from users",
+        "select fn_reset_person_password(%(foreign_id)s, '$argon2id$x')",
+    ),
+    "fn_reset_person_second_factor(uuid)": (
+        "select fn_reset_person_second_factor(user_id) from users",
+        "select fn_reset_person_second_factor(%(foreign_id)s)",
+    ),
+    "fn_remove_person(uuid)": (
+        "select fn_remove_person(user_id) from users",
+        "select fn_remove_person(%(foreign_id)s)",
     ),
     # A trigger's: called by hand it only says so.
     "fn_companies_tenant_id()": ("select fn_companies_tenant_id()",),

@@ -35,13 +35,52 @@ ACCOUNTS = (
 JOBS_MAY: dict[tuple[str, str], set[str]] = {
     ("companies", "SELECT"): {"company_id", "tenant_id", "name", "timezone"},
     ("memberships", "SELECT"): {"user_id", "company_id", "role"},
-    ("users", "SELECT"): {"user_id", "company_id", "is_super_admin"},
+    ("users", "SELECT"): {"user_id", "company_id", "email", "is_super_admin"},
+    # Admins change the people of their company; the policies leave super admins to the owner.
+    ("users", "INSERT"): {
+        "user_id",
+        "company_id",
+        "email",
+        "password_hash",
+        "must_change_password",
+    },
+    ("users", "UPDATE"): {"password_hash", "must_change_password"},
+    ("users", "DELETE"): set(),
+    ("memberships", "INSERT"): {"user_id", "company_id", "role"},
+    ("memberships", "UPDATE"): {"role"},
+    ("user_actions", "INSERT"): {
+        "action_id",
+        "at",
+        "actor",
+        "action",
+        "company_id",
+        "user_id",
+        "email",
+        "detail",
+    },
+    ("sign_ins", "DELETE"): set(),
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
+    ("second_factors", "DELETE"): set(),
+    ("second_factors", "SELECT"): {"user_id", "company_id", "confirmed_at"},
+    ("camera_logins", "SELECT"): {
+        "device_id",
+        "company_id",
+        "made_at",
+        "revoked_at",
+        "paused_until",
+    },
     ("camera_transfers", "SELECT"): {"company_id", "image_id", "state", "heard_at", "due_at"},
 }
-# Days that a wrong clock opened; the tables' own triggers refuse any other.
-JOBS_DELETE = {"expected_wakes", "site_device_sessions"}
-HIDDEN_FROM_PEOPLE = {("users", "password_hash"), ("alert_channels", "secrets")}
+# Days that a wrong clock opened (the tables' own triggers refuse any other); people whom an admin
+# removes, sign-ins that end with a password, second factors that were lost.
+JOBS_DELETE = {"expected_wakes", "site_device_sessions", "users", "sign_ins", "second_factors"}
+HIDDEN_FROM_PEOPLE = {
+    ("users", "password_hash"),
+    ("alert_channels", "secrets"),
+    ("second_factors", "secret"),
+    ("second_factors", "last_step"),
+    ("second_factors", "recovery_hashes"),
+}
 # Row level security does not hold for these, or they change what it holds for.
 NEVER_GRANTED = ("TRUNCATE", "TRIGGER", "REFERENCES", "MAINTAIN")
 # Role → roles it is a member of.
@@ -131,6 +170,12 @@ def _policies(connection: psycopg.Connection) -> list[str]:
                 for command in commands
                 if (table, command) not in JOBS_MAY and table not in ACCOUNTS
             ]
+        if table == "users" and "farmiq_jobs" in roles and commands != ("SELECT",):
+            wrong += [
+                f"{where} lets farmiq_jobs change super admins"
+                for text in (condition, check)
+                if text not in {None, "(NOT is_super_admin)"}
+            ][:1]
         if PEOPLE & set(roles):
             if commands != ("SELECT",):
                 wrong.append(f"{where} lets people write")

@@ -17,7 +17,7 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
     "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases",
-    "broker_cursors", "telemetry_dirty", "telemetry_state",
+    "broker_cursors", "telemetry_dirty", "telemetry_state", "bus_queues",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
 NOT_FOR_PEOPLE = {
@@ -113,6 +113,9 @@ SEED = {
     "memberships": "",
     "user_actions": "",
     "sign_ins": "",
+    "second_factors": """
+        insert into second_factors (user_id, company_id, secret)
+        select user_id, company_id, 'sealed' from users where company_id = %(company)s""",
     "farms": """
         insert into farms (tenant_id, farm_id, name, timezone)
         values (%(tenant)s, 'f', 'Farm', 'Asia/Bangkok')""",
@@ -154,6 +157,17 @@ SEED = {
         insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
           metric_value, unit, occurred_at, reading_count)
         values (%(tenant)s, 'd', 'temperature', 'f', 'b', %(id)s, 1, 'C', now(), 1)""",
+    "dead_letter_groups": """
+        insert into dead_letter_groups (tenant_id, queue, reason, is_of_no_company, count,
+          event_types, letters, is_whole, looked_at)
+        values (%(tenant)s, 'q', 'r', false, 1, '{}', '[]', true, now())""",
+    "dead_letter_orders": """
+        insert into dead_letter_orders (order_id, tenant_id, action, dry_run, queue, event_ids,
+          note, max_letters, rate_per_s, ordered_by, ordered_at)
+        values (%(id)s, %(tenant)s, 'redrive', true, 'q', '{}', '', 1, 1, 'a', now())""",
+    "edge_hours": """
+        insert into edge_hours (tenant_id, edge_cluster_id, hour)
+        values (%(tenant)s, 'e', now())""",
     "dead_letter_actions": """
         insert into dead_letter_actions
           (action_id, actor, action, queue, tenant_id, reason, outcome, body_sha256)
@@ -226,6 +240,15 @@ SEED = {
     "alert_actions": """
         insert into alert_actions (action_id, at, tenant_id, actor, action, key)
         values (%(id)s, now(), %(tenant)s, 'x', 'rule.set', 'hot')""",
+    "report_subscriptions": """
+        insert into report_subscriptions (tenant_id, subscription_id, farm_id, period, address,
+          language, created_at, created_by)
+        values (%(tenant)s, %(id)s, 'f', 'week', 'a@example.com', 'en', now(), 'a')""",
+    "reports": """
+        insert into reports (tenant_id, report_id, farm_id, period, first_day, address, language,
+          file_name, created_at, created_by)
+        values (%(tenant)s, %(id)s, 'f', 'week', '2026-05-04', 'a@example.com', 'en', 'f.pdf',
+          now(), 'a')""",
     "alert_channels": """
         insert into alert_channels (tenant_id, channel_id, kind, settings, secrets, secret_names,
           host, changed_at, changed_by)

@@ -21,7 +21,14 @@ from farmiq.cloud.identity import people, sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, with_retries
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages import ids, kinds
-from farmiq.messages.alerts import AlertRule, AlertRuleValues, Baseline, Condition, Severity
+from farmiq.messages.alerts import (
+    AlertRule,
+    AlertRuleValues,
+    Baseline,
+    Condition,
+    EndReason,
+    Severity,
+)
 from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 
@@ -90,6 +97,9 @@ class AlertEpisode(api.Model):
     `opened_at`, `last_at` and `resolved_at` are the data's own time, `raised_at` is when it was
     found here. `paged_at` is when people were called first; nobody is about what is old, or while
     `held_by` names an episode or a window. A withdrawn one never was: data that came late says so.
+    `ended_reason` is why it is over if not because of its values: a person ended it (`ended_by`),
+    its rule was changed or no longer applies, its edge is gone, its device was moved, revoked or
+    silent for long, its batch was closed, or its camera was switched off.
     """
 
     episode_id: UUID
@@ -118,6 +128,9 @@ class AlertEpisode(api.Model):
     acknowledged_at: At | None
     acknowledged_by: str | None
     note: str | None
+    ended_reason: EndReason | None
+    ended_by: str | None
+    ended_note: str | None
 
 
 class AlertEpisodes(api.Model):
@@ -211,7 +224,7 @@ class AlertWindows(api.Model):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody has to say about an episode that they look after."""
+    """What somebody has to say about an episode that they look after or end."""
 
     note: Annotated[str, Meta(max_length=episodes.MAX_NOTE)] | None = None
 
@@ -312,6 +325,29 @@ class Api(api.Routes):
                 service, caller.tenant_id, episode_id, by=caller.email, note=note
             )
             if outcome == "ended":
+                raise HttpError(409, "the episode is over")
+            return await _episode(caller, episode_id)
+
+    @_route(
+        "POST",
+        "alerts/{episode_id}/end",
+        AlertEpisodeWithSteps,
+        responses={**FORBIDDEN, 409: "CONFLICT: the episode is over."},
+    )
+    async def end(self, visit: AVisit, episode_id: api.PathId, body: Note) -> Any:
+        """Say that it is over (operators).
+
+        Its rule opens another episode when the values were clear and are bad again.
+        """
+        raw = await body.raw()
+        async with self.people.caller(*visit, least=CARE) as caller:
+            await _episode(caller, episode_id)
+            note = body.decode(raw).note
+            service = await caller.become_service()
+            outcome = await episodes.end(
+                service, caller.tenant_id, episode_id, by=caller.email, note=note
+            )
+            if outcome == "already":
                 raise HttpError(409, "the episode is over")
             return await _episode(caller, episode_id)
 

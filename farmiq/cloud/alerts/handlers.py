@@ -157,7 +157,9 @@ async def _apply(
 
 
 def ending(series: Series, seen: Seen) -> Ending:
-    return Ending(series.tenant_id, seen.cause, seen.at, seen.value, seen.worst_value, seen.count)
+    return Ending(
+        series.tenant_id, seen.cause, seen.at, seen.value, seen.worst_value, seen.count, seen.reason
+    )
 
 
 def new_episode(span: Span, ruleset: RuleSet) -> NewEpisode:
@@ -256,6 +258,9 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
     ]
     await episodes.resolve_all(tx, endings)
     await episodes.raise_episodes(tx, [*_new(alerts.values(), known_states, open_causes, latest)])
+    await store.close_at_edge(
+        tx, [alert.key for alert in alerts.values() if alert.episode.resolved_at is not None]
+    )
     seen = [alert for alert in alerts.values() if alert.episode.resolved_at is None]
     await store.see_edge_alerts(tx, [(alert.episode, alert.count) for alert in seen])
     return len(events)

@@ -1,6 +1,6 @@
 """Looks of the clock: silence, totals of edges, feed, cameras; and who is to be called."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,14 +11,12 @@ from farmiq.cloud import episodes
 from farmiq.cloud.alerts import handlers, looks, rules, store
 from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.rules import TELEMETRY, Seen, Series, SeriesState, Value, Watch
+from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
-from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job
 
 PAGE_S, LOOK_S, FEED_S, PRUNE_S = 1.0, 15.0, 600.0, 60.0
 MAX_PAGED = 10_000
-# Readings that nobody has evaluated by then, because no instance runs, are dropped.
-MAX_WAITING_DAYS = 7
 # Series that are evaluated in one transaction.
 MAX_SERIES = 1000
 # What a heartbeat says, by the name of the signal; edge.heard is that there was one.
@@ -179,19 +177,16 @@ class Looks:
         return {}
 
     async def prune(self) -> dict[str, object]:
-        """End what rules have open that changed, no longer apply, or whose edge is gone."""
+        """End what rules have open that changed, no longer apply, or whose subject is gone."""
         async with db.transaction(self.pool) as tx:
             busy = await store.busy_states(tx)
-            edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
+            gone = await self._gone(tx, busy)
             now = await store.now(tx)
         await self.book.load({series.tenant_id for series in busy})
 
         def pruned(series: Series, state: SeriesState) -> tuple[SeriesState, list[Seen]]:
-            is_edge = series.signal.startswith("edge.")
-            return rules.prune(
-                series, state, self.book[series.tenant_id], now=now,
-                is_gone=is_edge and (series.tenant_id, series.subject) not in edges,
-            )  # fmt: skip
+            ruleset = self.book[series.tenant_id]
+            return rules.prune(series, state, ruleset, now=now, gone=gone.get(series))
 
         # Only what changes is locked; it may be another by then.
         stale = [series for series, state in busy.items() if pruned(series, state)[0] != state]
@@ -210,6 +205,20 @@ class Looks:
         async with db.transaction(self.pool) as tx:
             ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
         return {"ended": ended}
+
+    async def _gone(self, tx: db.Connection, busy: Collection[Series]) -> dict[Series, EndReason]:
+        """Series whose edge, device or camera is no more, each with the reason."""
+        edges = {(tenant_id, f"edge:{name}") for tenant_id, name in await looks.live_edges(tx)}
+        cameras = await looks.live_cameras(tx)
+        gone: dict[Series, EndReason] = {}
+        for series in busy:
+            subject = series.tenant_id, series.subject
+            if series.signal.startswith("edge.") and subject not in edges:
+                gone[series] = "edge"
+            elif series.signal.startswith("camera.") and subject not in cameras:
+                gone[series] = "camera"
+        devices = [series for series in busy if series.signal.startswith(TELEMETRY)]
+        return gone | await looks.gone_devices(tx, devices)
 
     async def _evaluate(self, values: list[Value], now: datetime) -> None:
         """In transactions of a bounded size; a series is not divided."""
@@ -235,15 +244,4 @@ def _of_edge(tenant_id: str, edge_id: str, name: str, at: datetime, value: float
         at=at,
         value=float(value),
         edge_cluster_id=edge_id,
-    )
-
-
-def retentions(days: float) -> tuple[Retention, ...]:
-    """Episodes stay for so long after they ended; the audit stays."""
-    return (
-        Retention("alert_episodes", "t.resolved_at", days, "t.state in ('resolved', 'withdrawn')"),
-        Retention("alert_windows", "t.end_at", days),
-        Retention("alert_states", "t.heard_at", 90, "t.states = '{}'"),
-        Retention("alert_rechecks", "t.received_at", 30),
-        Retention("alert_readings", "t.stored_at", MAX_WAITING_DAYS),
     )

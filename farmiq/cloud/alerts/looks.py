@@ -1,6 +1,6 @@
 """SQL of what jobs look at by the clock: silent devices, edges, feed and cameras."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -8,10 +8,13 @@ from uuid import UUID
 from farmiq.cloud.alerts.rules import TELEMETRY, Series
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts.rules import in_rule_unit
+from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
 
 # An absence is looked for among series that were heard within so long: others were taken away.
 MAX_SILENT_DAYS = 7
+# What a device has open ends when nothing of it came for so long.
+MAX_OPEN_DAYS = 30
 # Alerts of cameras that somebody should know of, but not now.
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
@@ -26,21 +29,27 @@ SILENT_SERIES = """
         and l.occurred_at < clock.now - m.seconds * interval '1 second'
         and l.stored_at < clock.now - m.seconds * interval '1 second'
         and l.occurred_at > clock.now - make_interval(days => %s)
-    where not l.clock_suspect
+    where not l.clock_suspect and not exists (
+      select from device_events d
+      where d.tenant_id = l.tenant_id and d.device_id = l.device_id and d.payload ? 'revoked'
+      having (array_agg((d.payload -> 'revoked')::boolean order by d.occurred_at desc))[1]
+        and max(d.occurred_at) >= l.occurred_at)
 """
 CAMERA_ALERTS_OVER = """
-    select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now())
+    select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now()),
+      case when a.alert_id is not null and a.resolved_at is null then 'camera' end
     from alert_episodes e
       join companies c on c.tenant_id = e.tenant_id
       -- One that is not resolved comes first.
       left join lateral (
-        select d.alert_id, d.resolved_at from device_alerts d
+        select d.alert_id, d.device_id, d.resolved_at from device_alerts d
         where d.company_id = c.company_id
           and coalesce(d.device_id, d.site_id) = split_part(e.cause, '|', 2)::uuid
           and d.alert_type = substr(split_part(e.cause, '|', 1), length('camera:') + 1)
         order by d.resolved_at desc limit 1) a on true
     where e.source = 'camera' and e.state in ('active', 'acknowledged')
-      and (a.alert_id is null or a.resolved_at is not null)
+      and (a.alert_id is null or a.resolved_at is not null or exists (
+        select from devices d where d.device_id = a.device_id and not d.is_active))
 """
 
 
@@ -77,6 +86,55 @@ async def silent_series(
         )
         for row in rows
     ]
+
+
+async def gone_devices(tx: db.Connection, series: Collection[Series]) -> dict[Series, EndReason]:
+    """Of these series of telemetry those whose device was moved, revoked or is silent for long."""
+    if not series:
+        return {}
+    places = [key.place for key in series]
+    rows = await db.fetch_all(
+        tx,
+        """
+        select k.tenant_id, k.signal, k.subject, case
+          when (l.farm_id, l.barn_id) <> (k.farm_id, k.barn_id) then 'moved'
+          when d.revoked and d.occurred_at >= l.occurred_at then 'revoked'
+          when l.occurred_at < fn_now() - make_interval(days => %s) then 'long' end
+        from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
+            as k(tenant_id, signal, subject, farm_id, barn_id, device_id)
+          join telemetry_latest l on l.tenant_id = k.tenant_id and l.device_id = k.device_id
+            and l.metric_type = substr(k.signal, 11)
+          left join lateral (
+            select e.occurred_at, (e.payload -> 'revoked')::boolean as revoked
+            from device_events e
+            where e.tenant_id = k.tenant_id and e.device_id = k.device_id
+              and e.payload ? 'revoked'
+            order by e.occurred_at desc limit 1) d on true
+        """,
+        MAX_OPEN_DAYS,
+        *db.columns(series, "tenant_id", "signal", "subject"),
+        [place[0] for place in places],
+        [place[1] for place in places],
+        [place[2] for place in places],
+    )
+    return {Series(*row[:3]): row[3] for row in rows if row[3] is not None}
+
+
+async def live_cameras(tx: db.Connection) -> set[tuple[str, str]]:
+    """(tenant, subject) of cameras that are switched on, and of sites that have some."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select c.tenant_id, 'camera:' || d.device_id from devices d
+          join companies c on c.company_id = d.company_id where d.is_active
+        union
+        select c.tenant_id, 'site:' || s.site_id from sites s
+          join companies c on c.company_id = s.company_id
+        where s.is_active and exists (
+          select from devices d where d.site_id = s.site_id and d.is_active)
+        """,
+    )
+    return {(row[0], row[1]) for row in rows}
 
 
 async def heartbeats(tx: db.Connection) -> list[dict[str, Any]]:
@@ -130,7 +188,9 @@ async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Endin
             case when device_id is null then site_id end as site_id, min(created_at) as opened_at,
             max(created_at) as last_at,
             (array_agg(message order by created_at desc))[1] as message
-          from device_alerts where resolved_at is null group by 1, 2, 3, 4) a
+          from device_alerts o where resolved_at is null and not exists (
+            select from devices d where d.device_id = o.device_id and not d.is_active)
+          group by 1, 2, 3, 4) a
           join companies c on c.company_id = a.company_id
           left join alert_episodes e on e.tenant_id = c.tenant_id
             and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
@@ -141,7 +201,7 @@ async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Endin
     ended = await db.fetch_all(tx, CAMERA_ALERTS_OVER)
     return (
         [_camera_episode(*row) for row in raised],
-        [Ending(row[0], row[1], row[2]) for row in ended],
+        [Ending(row[0], row[1], row[2], reason=row[3]) for row in ended],
     )
 
 
@@ -227,4 +287,4 @@ async def ownerless(tx: db.Connection) -> list[Ending]:
             and s.states -> e.rule_id -> 'state' ->> 'opened_at' is not null)
         """,
     )
-    return [Ending(row[0], row[1], row[2]) for row in rows]
+    return [Ending(row[0], row[1], row[2], reason="rule") for row in rows]

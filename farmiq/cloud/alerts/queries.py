@@ -21,7 +21,8 @@ EPISODE = (
     "episode_id", "cause", "source", "rule_id", "severity", "subject", "farm_id", "barn_id",
     "device_id", "edge_cluster_id", "batch_id", "message", "state", "opened_at", "last_at",
     "resolved_at", "raised_at", "paged_at", "seen_count", "first_value", "worst_value",
-    "last_value", "held_by", "acknowledged_at", "acknowledged_by", "note",
+    "last_value", "held_by", "acknowledged_at", "acknowledged_by", "note", "ended_reason",
+    "ended_by", "ended_note",
 )  # fmt: skip
 WINDOW = (
     "window_id", "begin_at", "end_at", "reason", "farm_id", "barn_id", "device_id",
@@ -207,7 +208,9 @@ async def _end_rule(tx: db.Connection, tenant_id: str, rule_id: str) -> None:
         tenant_id,
         rule_id,
     )
-    await episodes.resolve_all(tx, [episodes.Ending(tenant_id, row[0], row[1]) for row in rows])
+    await episodes.resolve_all(
+        tx, [episodes.Ending(tenant_id, row[0], row[1], reason="rule") for row in rows]
+    )
 
 
 async def _notify(tx: db.Connection, tenant_id: str) -> None:

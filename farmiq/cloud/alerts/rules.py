@@ -13,7 +13,7 @@ from farmiq.farm.alerts import evaluation
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.evaluation import Opened, Resolved, Sample, State
 from farmiq.farm.alerts.rules import Animals, Subject
-from farmiq.messages.alerts import AlertRule
+from farmiq.messages.alerts import AlertRule, EndReason
 
 TELEMETRY, KPI = "telemetry.", "kpi."
 # In place of the id of an event: a reading that is stored, and one that came long after its time.
@@ -45,6 +45,21 @@ class Series:
         """Farm, barn and device of a series of telemetry."""
         farm_id, barn_id, device_id = self.subject.split("/")
         return farm_id, barn_id, device_id
+
+    @property
+    def scope(self) -> tuple[str, str, str | None] | None:
+        """Farm, barn and device of what stands in a barn, else None."""
+        if self.signal.startswith(TELEMETRY):
+            return self.place
+        if self.subject.startswith("barn:"):
+            farm_id, _, barn_id = self.subject.removeprefix("barn:").partition("/")
+            return farm_id, barn_id, None
+        return None
+
+    @property
+    def batch_id(self) -> str:
+        """Of a series of figures."""
+        return self.subject.removeprefix("batch:")
 
     @property
     def is_timed(self) -> bool:
@@ -146,6 +161,7 @@ class Seen:
     value: float | None
     worst_value: float | None = None
     count: int = 0
+    reason: EndReason | None = None
 
 
 @dataclass(slots=True)
@@ -174,7 +190,9 @@ class RuleSet:
         self._farms = {farm.farm_id: farm for farm in farms}
         self._zones = {farm.farm_id: ZoneInfo(farm.timezone) for farm in self._farms.values()}
         self._batches: dict[tuple[str, str], list[Batch]] = {}
+        self._batch_of: dict[str, Batch] = {}
         for batch in batches:
+            self._batch_of[batch.batch_id] = batch
             self._batches.setdefault((batch.farm_id, batch.barn_id), []).append(batch)
         self._by_signal: dict[str, dict[tuple[str | None, ...], list[AlertRule]]] = {}
         for rule in self.rules.values():
@@ -246,6 +264,14 @@ class RuleSet:
             if batch.placed_on <= on and (batch.closed_on is None or on <= batch.closed_on):
                 return batch
         return None
+
+    def is_closed(self, batch_id: str, now: datetime) -> bool:
+        """Whether a batch has left its barn, by the farm's own date."""
+        batch = self._batch_of.get(batch_id)
+        if batch is None:
+            return True
+        today = self.local_date(batch.farm_id, now)
+        return batch.closed_on is not None and batch.closed_on < today
 
     def placed_at(self, value: Value) -> datetime | None:
         """The begin of the day on which the animals came that are in a value's barn."""
@@ -416,7 +442,8 @@ class _Work:
             if current.get(rule_id) != self.entries[rule_id].hash:
                 state = self.entries.pop(rule_id).state
                 if state.opened_at is not None:
-                    self._end(value.series.cause(rule_id), value.at, None, state.worst_value)
+                    cause = value.series.cause(rule_id)
+                    self._end(cause, value.at, None, state.worst_value, reason="rule")
 
     def _note(
         self,
@@ -450,13 +477,19 @@ class _Work:
             seen.value, seen.count = value.value, seen.count + 1
 
     def _end(
-        self, cause: str, at: datetime, value: float | None, worst_value: float | None
+        self,
+        cause: str,
+        at: datetime,
+        value: float | None,
+        worst_value: float | None,
+        *,
+        reason: EndReason | None = None,
     ) -> None:
         span = self.spans.pop(cause, None)
         if span is None:
             seen = self.changes.seen.pop(cause, None)
             count = 0 if seen is None else seen.count
-            self.changes.ended.append(Seen(cause, at, value, worst_value, count))
+            self.changes.ended.append(Seen(cause, at, value, worst_value, count, reason))
             return
         span.resolved_at = span.last_at = max(at, span.opened_at)
         if value is not None:
@@ -464,15 +497,22 @@ class _Work:
 
 
 def prune(
-    series: Series, state: SeriesState, ruleset: RuleSet, *, now: datetime, is_gone: bool = False
+    series: Series,
+    state: SeriesState,
+    ruleset: RuleSet,
+    *,
+    now: datetime,
+    gone: EndReason | None = None,
 ) -> tuple[SeriesState, list[Seen]]:
     """The state without rules that changed or no longer apply today, and what they had open.
 
-    To what `is_gone`, such as an edge without a key, none applies from now on.
+    To what is `gone`, such as an edge without a key, none applies from now on.
     """
-    current: Mapping[str, str] = {} if is_gone else ruleset.hashes
-    if series.signal.startswith(TELEMETRY):
-        farm_id, barn_id, device_id = series.place
+    if series.signal.startswith(KPI) and ruleset.is_closed(series.batch_id, now):
+        gone = "batch"
+    current: Mapping[str, str] = {} if gone else ruleset.hashes
+    if gone is None and (place := series.scope) is not None:
+        farm_id, barn_id, device_id = place
         today = Value(
             series=series, at=now, value=None, farm_id=farm_id, barn_id=barn_id, device_id=device_id
         )
@@ -482,9 +522,9 @@ def prune(
         for rule_id, entry in state.entries.items()
         if current.get(rule_id) == entry.hash
     }
-    ended_at = now if is_gone else state.last_at or now
+    ended_at = now if gone else state.last_at or now
     ended = [
-        Seen(series.cause(rule_id), ended_at, None, entry.state.worst_value)
+        Seen(series.cause(rule_id), ended_at, None, entry.state.worst_value, reason=gone or "rule")
         for rule_id, entry in state.entries.items()
         if rule_id not in entries and entry.state.opened_at is not None
     ]
@@ -504,6 +544,8 @@ class Past:
     resolved_at: datetime | None
     raised_at: datetime
     is_paged: bool
+    # A person or a change of the farm ended it, not the values.
+    is_fixed: bool = False
 
 
 @dataclass(slots=True)
@@ -527,11 +569,13 @@ def corrections(
 
     The same begin first, then whatever overlaps. An episode that people heard the end of is not
     opened again: it is withdrawn, and another takes its place. What was raised before
-    `fixed_before` is of another rule and stays.
+    `fixed_before` is of another rule and stays, and so does what the values did not end.
     """
     corrected = Corrections()
     fixed = [
-        episode for episode in past if fixed_before is not None and episode.raised_at < fixed_before
+        episode
+        for episode in past
+        if episode.is_fixed or (fixed_before is not None and episode.raised_at < fixed_before)
     ]
     left = [episode for episode in past if episode not in fixed]
     todo = [span for span in spans if not any(_overlap(episode, span) for episode in fixed)]

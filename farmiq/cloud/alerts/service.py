@@ -15,7 +15,7 @@ job says who is to be called.
 import asyncio
 from datetime import timedelta
 
-from farmiq.cloud import bus, sink
+from farmiq.cloud import bus, retentions, sink
 from farmiq.cloud.alerts import handlers, jobs
 from farmiq.cloud.alerts.api import Api
 from farmiq.cloud.alerts.book import RuleBook
@@ -51,6 +51,6 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             readings = Job("alerts.readings", READINGS_S, Readings(pool, book).run)
             for job in (readings, rechecks, *jobs.Looks(pool, book).all()):
                 group.create_task(schedule.run_repeatedly(job))
-            for rows in jobs.retentions(settings.alert_days):
+            for rows in retentions.alerts(settings):
                 job = retention.job(pool, rows, name=f"alerts.forget_{rows.table}")
                 group.create_task(schedule.run_repeatedly(job))

@@ -29,6 +29,16 @@ from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db
 
 CHANGED = "alert_rules_changed"
+# What edges raise themselves, by the code of their alert, and the total that says the same.
+SAME_FACT = {
+    "edge.disk": "edge.disk_percent",
+    "sync.dlq": "edge.dead_letters",
+    "sync.backlog_not_falling": "edge.oldest_s",
+    "device.not_registered": "edge.quarantine",
+    "ingress.impostor": "edge.quarantine",
+    "ingress.foreign_session": "edge.quarantine",
+    "ingress.event_id_conflict": "edge.quarantine",
+}
 # Batches that closed longer ago are of no value that is still evaluated.
 CLOSED_DAYS = 30
 
@@ -306,6 +316,19 @@ async def see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, 
             *db.columns([alert for alert, _ in alerts], "message", "severity"),
         ),
     )
+
+
+async def close_at_edge(tx: db.Connection, keys: Collection[tuple[str, UUID]]) -> None:
+    """The edge has closed these too, which a person had ended here before."""
+    if keys:
+        await tx.execute(
+            """
+            update alert_episodes e set is_open_at_edge = false
+            from unnest(%s::text[], %s::uuid[]) as k(tenant_id, episode_id)
+            where e.tenant_id = k.tenant_id and e.episode_id = k.episode_id and e.is_open_at_edge
+            """,
+            ([key[0] for key in keys], [key[1] for key in keys]),
+        )
 
 
 # --- values of the past
@@ -669,7 +692,8 @@ async def history(
         Past,
         """
         select episode_id, cause, opened_at, resolved_at, raised_at,
-          paged_at is not null as is_paged
+          paged_at is not null as is_paged,
+          ended_reason is not null and ended_reason <> 'rule' as is_fixed
         from alert_episodes
         where tenant_id = %s and cause = any(%s) and state <> 'withdrawn'
           and (resolved_at is null or resolved_at >= %s)
@@ -755,14 +779,22 @@ async def page(tx: db.Connection, *, limit: int) -> int:
     An open edge.heard episode holds the rules about that edge's totals and about what no longer
     comes from its farms; so does an edge that is about to get one, or that is back and has not sent
     everything yet. One without a key holds nothing, nor one whose farm another edge speaks for. A
-    maintenance window holds all in its scope. What holds an episode is in held_by; when that is
-    over and the episode is not, people are called.
+    maintenance window holds all in its scope. Of an edge's own alert and a rule on the total that
+    says the same (SAME_FACT) the one that came first holds the other, unless that is more severe.
+    What holds an episode is in held_by; when that is over and the episode is not, people are
+    called.
     """
-    count: int = await db.fetch_value(
-        tx,
+    cursor = await tx.execute(
         """
         with clock as materialized (select fn_now() as now),
-        edge as not materialized (
+        fact as materialized (
+          select f.code, f.signal
+          from unnest(%(codes)s::text[], %(signals)s::text[]) as f(code, signal)
+        ), severity as materialized (
+          select s.name, s.rank::int
+          from unnest(array['info', 'warning', 'critical', 'security'])
+            with ordinality as s(name, rank)
+        ), edge as not materialized (
           select h.tenant_id, h.edge_cluster_id, h.farms,
             h.received_at < clock.now - interval '2 minutes' or h.oldest_s > 120
             or exists (select from alert_episodes p where p.tenant_id = h.tenant_id
@@ -790,6 +822,21 @@ async def page(tx: db.Connection, *, limit: int) -> int:
                    select from edge h where h.tenant_id = p.tenant_id
                      and h.edge_cluster_id = p.edge_cluster_id and e.farm_id = any (h.farms)))
              order by p.opened_at limit 1),
+            (select 'episode:' || p.episode_id
+             from fact f
+               join alert_episodes p on p.tenant_id = e.tenant_id
+                 and p.edge_cluster_id = e.edge_cluster_id
+                 and p.source <> e.source and p.held_by is null
+                 and p.state in ('active', 'acknowledged')
+                 and (p.raised_at, p.episode_id) < (e.raised_at, e.episode_id)
+                 and (p.source = 'edge' and split_part(p.cause, '|', 2) = f.code
+                   or p.source = 'rule' and p.signal = f.signal)
+               join severity ps on ps.name = p.severity
+               join severity es on es.name = e.severity and es.rank <= ps.rank
+             where e.edge_cluster_id is not null
+               and (e.source = 'edge' and split_part(e.cause, '|', 2) = f.code
+                 or e.source = 'rule' and e.signal = f.signal)
+             order by p.raised_at, p.episode_id limit 1),
             (select 'edge:' || h.edge_cluster_id from edge h
              where h.tenant_id = e.tenant_id and e.is_absence and not o.is_covered
                and e.farm_id = any (h.farms) and h.is_behind
@@ -804,7 +851,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
             and e.last_at >= clock.now - case
               when e.signal like 'kpi.%%' or e.signal like 'camera.%%' or e.source = 'camera'
               then interval '24 hours' else interval '15 minutes' end
-          order by e.last_at desc limit %s
+          order by e.last_at desc limit %(limit)s
           for update of e skip locked
         ), paged as (
           update alert_episodes e set held_by = c.held_by,
@@ -820,6 +867,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
         )
         select count(*) from paged where paged_at is not null
         """,
-        limit,
+        {"limit": limit, "codes": [*SAME_FACT], "signals": [*SAME_FACT.values()]},
     )
-    return count
+    row = await cursor.fetchone()
+    return row[0] if row else 0

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
 from farmiq.api import At, Id, route
-from farmiq.cloud.analytics import queries
+from farmiq.cloud.figures import queries
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY, AVisit, Company, People, with_retries
 from farmiq.messages.kpi import KpiType

@@ -14,6 +14,7 @@ from farmiq.cloud.analytics import facts, handlers, marks, rules, store
 from farmiq.cloud.analytics.marks import Mark
 from farmiq.cloud.analytics.rules import Batch, Day, History
 from farmiq.cloud.analytics.store import Change
+from farmiq.cloud.figures import queries
 from farmiq.messages import ids, kpi
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, log
@@ -23,7 +24,7 @@ from farmiq.plumbing.bus import amqp
 MAX_DAYS = 60
 MAX_FIGURE_DAYS = 120
 MAX_MARKS = 2000
-MAX_PENDING = 500
+MAX_PENDING = 2000
 # A batch that cannot be computed is tried again after so long; others go on.
 PUT_OFF_S = 60.0
 
@@ -92,6 +93,7 @@ class Recomputation:
                 events = [_event(change, at) for change in changes]
                 await publishing.publish(self.publisher, events, timeout_s=self.timeout_s)
                 crash.here("analytics.after_publish")
+                await store.notify(tx, tenant_id)
         crash.here("analytics.after_commit")
         DAYS.inc(days)
         CHANGED.inc(len(changes))
@@ -108,7 +110,9 @@ async def recompute_batch(
         await store.save_days(tx, tenant_id, batch_id, (), [day.kpi_date for day in before])
         shown = sorted(await store.figure_dates(tx, tenant_id, batch_id))
         return 0, _changes((), await store.figures(tx, tenant_id, batch_id, shown))
-    standard = await store.standard(tx, batch)
+    standard = await queries.standard(
+        tx, tenant_id, species=batch.species, breed=batch.breed, sex=batch.sex
+    )
     dates = sorted(await _fact_dates(tx, batch, before, taken))
     looked_at, later = dates[:MAX_DAYS], dates[MAX_DAYS:]
     after, changed = _merged(before, await facts.read(tx, batch, looked_at), looked_at)

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import accumulate, islice
 from math import fsum
 
+from farmiq.farm.standards import StandardRow, expected
 from farmiq.messages.kpi import KpiType
 
 UNITS: Mapping[KpiType, str] = {
@@ -77,15 +78,6 @@ class Batch:
     def has(self, on: date) -> bool:
         """Whether the animals are there on this date."""
         return self.placed_on <= on and (self.closed_on is None or on <= self.closed_on)
-
-
-@dataclass(frozen=True, slots=True)
-class StandardRow:
-    age_days: int
-    weight_kg: float | None = None
-    daily_gain_g: float | None = None
-    feed_conversion: float | None = None
-    mortality_pct: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,24 +150,6 @@ class Figure:
     @property
     def difference(self) -> float | None:
         return None if self.expected_value is None else self.value - self.expected_value
-
-
-def expected(standard: Sequence[StandardRow], column: str, age_days: int) -> float | None:
-    """The standard's value at an age, between its ages on a straight line; None outside them."""
-    known = [
-        (row.age_days, value) for row in standard if (value := getattr(row, column)) is not None
-    ]
-    known.sort()
-    at = bisect_left(known, age_days, key=lambda pair: pair[0])
-    if at == len(known):
-        return None
-    age, value = known[at]
-    if age == age_days:
-        return float(value)
-    if at == 0:
-        return None
-    before, start = known[at - 1]
-    return float(start + (value - start) * (age_days - before) / (age - before))
 
 
 @dataclass(frozen=True, slots=True)

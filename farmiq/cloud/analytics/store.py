@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 import msgspec
 
-from farmiq.cloud.analytics.rules import Batch, Day, Figure, StandardRow
+from farmiq.cloud.analytics.rules import Batch, Day, Figure
 from farmiq.messages.kpi import KpiType
 from farmiq.plumbing import db
 
@@ -60,31 +60,6 @@ async def find_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> Batch 
         (tenant_id, batch_id),
     )
     return batches[0] if batches else None
-
-
-async def standard(tx: db.Connection, batch: Batch) -> list[StandardRow]:
-    """The standard of the batch's breed and sex, else that of both sexes together."""
-    return await db.fetch_as(
-        tx,
-        StandardRow,
-        """
-        with of_breed as (
-          select * from breed_standards
-          where tenant_id = %(tenant_id)s and species = %(species)s and breed = %(breed)s
-            and sex in (%(sex)s, 'mixed')
-        )
-        select age_days, weight_kg, daily_gain_g, feed_conversion, mortality_pct from of_breed
-        where sex = case when exists (select from of_breed where sex = %(sex)s)
-          then %(sex)s else 'mixed' end
-        order by age_days
-        """,
-        {
-            "tenant_id": batch.tenant_id,
-            "species": batch.species,
-            "breed": batch.breed,
-            "sex": batch.sex,
-        },
-    )
 
 
 async def days(tx: db.Connection, tenant_id: str, batch_id: str) -> list[Day]:
@@ -195,3 +170,11 @@ async def save_figures(tx: db.Connection, changes: Sequence[Change]) -> datetime
         msgspec.json.encode(changes).decode(),
     )
     return at
+
+
+async def notify(tx: db.Connection, tenant_id: str) -> None:
+    """With the commit, the open pages of the company read its figures again."""
+    await tx.execute(
+        "select pg_notify('figures_changed', company_id::text) from companies where tenant_id = %s",
+        (tenant_id,),
+    )

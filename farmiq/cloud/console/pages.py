@@ -11,12 +11,13 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from farmiq.cloud.console import forms, live, look
+from farmiq.cloud.console import nav
 from farmiq.cloud.console.company import queries
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
+from farmiq.ui import forms, live, look
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Pages:
         look.add_pages(
             app,
             ("/live", self.live, "GET"),
-            ("/static/{digest}/{name:path}", self.static, "GET"),
         )
+        look.add_files(app)
         app.router.default = look.not_found(app.router.default)
 
     async def live(self, request: Request) -> Response:
@@ -39,8 +40,8 @@ class Pages:
         async with self.as_person(request, signed_in) as connection:
             company = await self.company(connection, signed_in)
         about = request.query_params.get("about", live.TELEMETRY)
-        if about not in live.CHANNELS:
-            raise http.HttpError(400, f"about is one of: {', '.join(live.CHANNELS)}")
+        if about not in (*live.CHANNELS, live.ANY):
+            raise http.HttpError(400, f"about is one of: {', '.join((*live.CHANNELS, live.ANY))}")
         source = live.stream(
             self.hub,
             about=about,
@@ -51,17 +52,6 @@ class Pages:
         # The extra header makes a proxy pass messages on at once.
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)
-
-    async def static(self, request: Request) -> Response:
-        asset = look.files.get(request.path_params["name"])
-        if asset is None or asset.address != request.url.path:
-            raise http.HttpError(404, "there is no such file")
-        headers = {
-            "Cache-Control": "public, max-age=31536000, immutable",
-            "X-Content-Type-Options": "nosniff",
-        }
-        answer = Response(asset.content, media_type=asset.media_type, headers=headers)
-        return look.compressed(request, answer)
 
     async def must_be_signed_in(self, request: Request) -> SignIn:
         """By the cookie of a browser, or by a bearer token."""
@@ -89,7 +79,7 @@ class Pages:
 
     async def company(self, connection: db.Connection, signed_in: SignIn) -> Company:
         """The company of this transaction."""
-        company = await queries.company(connection, email=signed_in.email)
+        company = await queries.company(connection, signed_in)
         if company is None:
             raise sign_in.not_signed_in()
         return company
@@ -104,7 +94,7 @@ class Pages:
                 choices = await queries.choices(connection)
         return await asyncio.to_thread(
             look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
-            choices=choices,
+            choices=choices, nav=nav.entries(),
         )  # fmt: skip
 
     async def form(self, request: Request, signed_in: SignIn) -> dict[str, str]:
@@ -113,6 +103,14 @@ class Pages:
         if not forms.came_from_us(form, signed_in.csrf_token):
             raise http.HttpError(403, "this form is not of your sign-in: load the page again")
         return form
+
+
+def require(company: Company, role: str) -> None:
+    """Raises HttpError 403 unless the person has this role, or a higher one, in the company."""
+    if not company.may(role):
+        raise http.HttpError(
+            403, f"this needs the role {role}, yours is {company.role}: ask an administrator"
+        )
 
 
 def company_named(text: str) -> UUID:

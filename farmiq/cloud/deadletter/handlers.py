@@ -37,7 +37,8 @@ Letters = Sequence[tuple[BusDeadLetter, Delivery]]
 class Order:
     """What to do with the letters, by whom, how many at most and how fast.
 
-    `automatic`: no person asked for it, so the letters carry how often that happened.
+    `automatic`: no person asked for it, so the letters carry how often that happened. `note` is why
+    a person discards them.
     """
 
     action: str
@@ -47,6 +48,7 @@ class Order:
     rate_per_s: float
     dry_run: bool
     automatic: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ async def _move_batch(
         redriven_at = datetime.now(UTC) if order.automatic else None
         outcomes = await _send(outbox, letters, redriven_at)
     else:
-        outcomes = _discarded(letters)
+        outcomes = [Outcome("discarded", letter, note=order.note) for letter, _ in letters]
     outcomes = await _audited(pool, order, letters, outcomes)
     crash.here("dlq.after_publish")
     for (_, delivery), outcome in zip(letters, outcomes, strict=True):
@@ -177,10 +179,6 @@ async def _audited(
             for audited in await _audited(pool, order, [item], [outcome])
         ]
     return outcomes
-
-
-def _discarded(letters: Letters) -> list[Outcome]:
-    return [Outcome("discarded", letter) for letter, _ in letters]
 
 
 def _entries(order: Order, letters: Letters, outcomes: list[Outcome]) -> list[AuditEntry]:

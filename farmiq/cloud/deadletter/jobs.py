@@ -1,7 +1,8 @@
 """Dead letters without a person: what may go back goes, the rest opens an episode (D-456, D-457).
 
 dlq queues --> [deadletter] --their cause is over--> the queues they came from, dead_letter_actions
-                            --all others--> alert_episodes, cause deadletters:{queue}
+                            --all others--> alert_episodes, cause deadletters:{queue};
+                                            dead_letter_groups, for pages
 """
 
 from collections.abc import Collection
@@ -14,7 +15,7 @@ import psycopg
 from farmiq.cloud import bus, episodes
 from farmiq.cloud.deadletter import handlers, rules, store
 from farmiq.cloud.deadletter.handlers import Letters, Order
-from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter, Remaining
+from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter, Group, Remaining
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, log
@@ -43,14 +44,16 @@ ORDER = Order(
 class Look:
     """What one look at a queue found. `depth` is how many it left there.
 
-    `remaining` is by tenant, None for letters of no company here; `unknown` are tenants that they
-    name; `again_at` is when another look is worth it though nothing changed.
+    `remaining` is by tenant, None for letters of no company here; `groups` are the same letters by
+    tenant and kind; `unknown` are tenants that they name; `again_at` is when another look is worth
+    it though nothing changed.
     """
 
     depth: int = 0
     whole: bool = True
     redriven: int = 0
     remaining: dict[str | None, Remaining] = field(default_factory=dict)
+    groups: dict[tuple[str | None, str], Group] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     again_at: datetime | None = None
 
@@ -114,6 +117,7 @@ class DeadLetterJob:
             look.depth = depth
             if depth:
                 look.remaining.setdefault(None, Remaining()).add(rules.UNWANTED, depth)
+                look.groups[None, rules.UNWANTED] = Group(queue, rules.UNWANTED, depth)
             return look
         if not depth:
             return look
@@ -125,7 +129,7 @@ class DeadLetterJob:
                 go, stay = _divided(letters, look, tenants, now)
                 failed = await self._redrive(outbox, inbox, go, look)
                 for letter, delivery in (*stay, *failed):
-                    _count(look, letter, tenants)
+                    _count(look, letter, delivery.body, tenants)
                     if delivery.returned >= RENEW_AT:
                         await handlers.renew(outbox, inbox, letter, delivery)
                 read += len(window)
@@ -166,6 +170,7 @@ class DeadLetterJob:
             for kind, count in remaining.kinds.items():
                 owned.add(kind, count)
         async with db.transaction(self._pool) as tx:
+            await store.replace_groups(tx, queue, self._owned(look, tenants), whole=look.whole)
             await episodes.raise_episodes(
                 tx,
                 [
@@ -183,6 +188,15 @@ class DeadLetterJob:
             gone = (await store.open_episodes(tx, cause)) - owners.keys() if look.whole else ()
             await episodes.resolve_all(tx, self._endings(queue, cause, gone, look, now))
         self._refreshed_at[queue] = now
+
+    def _owned(self, look: Look, tenants: Collection[str]) -> list[tuple[str, Group, bool]]:
+        """The groups, each with the tenant whose people see it, and whether it is of no company."""
+        operator = self._operator if self._operator in tenants else None
+        owned = []
+        for (tenant_id, _), group in look.groups.items():
+            if owner := tenant_id or operator:
+                owned.append((owner, group, tenant_id is None))
+        return owned
 
     def _endings(
         self, queue: str, cause: str, gone: Collection[str], look: Look, now: datetime
@@ -218,9 +232,14 @@ def _divided(
     return go, stay
 
 
-def _count(look: Look, letter: BusDeadLetter, tenants: Collection[str]) -> None:
+def _count(look: Look, letter: BusDeadLetter, body: bytes, tenants: Collection[str]) -> None:
     owner = letter.tenant_id if letter.tenant_id in tenants else None
-    look.remaining.setdefault(owner, Remaining()).add(letter.kind)
+    kind = look.remaining.setdefault(owner, Remaining()).add(letter.kind)
+    group = look.groups.setdefault((owner, kind), Group(letter.queue, kind))
+    group.add(letter)
+    # Whoever runs the cloud learns nothing about companies that are not theirs.
+    if owner is not None:
+        group.show(letter, body)
     if owner is None and letter.tenant_id is not None and len(look.unknown) < MAX_READ:
         look.unknown.add(letter.tenant_id)
 

@@ -24,9 +24,14 @@ CONSUMER_ENDED = f"{GAVE_UP}delivery_limit"
 # Without a person a letter is redriven so long after its last redrive, and no more often.
 REDRIVE_AFTER_S = (0.0, 600.0)
 MAX_REASONS = 50
+OTHER_REASONS = "other reasons"
+# Of each group pages show so many letters, each with the beginning of its bytes.
+MAX_SHOWN = 20
+MAX_SHOWN_CHARS = 2000
 _SHOWN_REASONS = 3
 
 _MAX_LENGTH = 200
+_FIRST_YEAR, _LAST_YEAR = 1970, 2200
 # Parts that differ between letters of a kind: ids, numbers, quoted texts.
 _SPECIFIC = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d+")
 
@@ -136,11 +141,19 @@ def redrive_at(letter: BusDeadLetter, tenants: Collection[str]) -> datetime | No
     )
     if not is_over or letter.redriven >= len(REDRIVE_AFTER_S):
         return None
-    try:
-        last_at = datetime.fromisoformat(letter.redriven_at or "").astimezone(UTC)
-        return last_at + timedelta(seconds=REDRIVE_AFTER_S[letter.redriven])
-    except (ValueError, OverflowError):  # never redriven, or the header is not ours
+    last_at = instant(letter.redriven_at)
+    if last_at is None:  # never redriven, or the header is not ours
         return datetime(1970, 1, 1, tzinfo=UTC)
+    return last_at + timedelta(seconds=REDRIVE_AFTER_S[letter.redriven])
+
+
+def instant(text: str | None) -> datetime | None:
+    """A time of a header; None if it is none of this or the next century."""
+    try:
+        at = datetime.fromisoformat(text or "").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return at if _FIRST_YEAR <= at.year <= _LAST_YEAR else None
 
 
 @dataclass(slots=True)
@@ -150,10 +163,13 @@ class Remaining:
     count: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
 
-    def add(self, kind: str, count: int = 1) -> None:
+    def add(self, kind: str, count: int = 1) -> str:
+        """Returns under which kind they are counted."""
         self.count += count
         known = kind in self.kinds or len(self.kinds) < MAX_REASONS
-        self.kinds[kind if known else "other reasons"] += count
+        counted_as = kind if known else OTHER_REASONS
+        self.kinds[counted_as] += count
+        return counted_as
 
     def message(self, queue: str, *, tenant_id: str | None) -> str:
         """What people are told: how many, why, and the command to use once that is repaired."""
@@ -208,6 +224,7 @@ class Group:
     oldest: str | None = None
     newest: str | None = None
     event_types: set[str] = field(default_factory=set)
+    shown: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, letter: BusDeadLetter) -> None:
         self.count += 1
@@ -216,6 +233,23 @@ class Group:
             self.newest = max(self.newest or letter.failed_at, letter.failed_at)
         if letter.event_type is not None and len(self.event_types) < len(ORIGINS):
             self.event_types.add(letter.event_type)
+
+    def show(self, letter: BusDeadLetter, body: bytes) -> None:
+        """Remember the letter for pages, if it is one of the first."""
+        if len(self.shown) >= MAX_SHOWN:
+            return
+        text = body[: 4 * MAX_SHOWN_CHARS].decode(errors="replace")
+        self.shown.append(
+            {
+                "event_id": letter.event_id,
+                "event_type": letter.event_type,
+                "failed_at": letter.failed_at,
+                "attempts": letter.attempts,
+                "size_bytes": letter.size_bytes,
+                "reason": storable(_clean(letter.reason)),
+                "body": _clean(text)[:MAX_SHOWN_CHARS],
+            }
+        )
 
     def described(self) -> dict[str, Any]:
         return {

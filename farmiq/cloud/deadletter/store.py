@@ -1,13 +1,17 @@
-"""Dead letters' SQL: the audit log, who is an admin, who may hold the letters."""
+"""Dead letters' SQL: the audit log, who is an admin, who may hold the letters, what pages see."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from farmiq.cloud.deadletter.rules import BusDeadLetter
+from psycopg.types.json import Jsonb
+
+from farmiq.cloud.deadletter import rules
+from farmiq.cloud.deadletter.rules import BusDeadLetter, Group
 from farmiq.plumbing import db, ids
+from farmiq.plumbing.bus.amqp import QueueCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +104,65 @@ async def open_episodes(connection: db.Connection, cause: str) -> frozenset[str]
         cause,
     )
     return frozenset(row[0] for row in rows)
+
+
+async def replace_groups(
+    tx: db.Connection, queue: str, owned: Sequence[tuple[str, Group, bool]], *, whole: bool
+) -> None:
+    """Write what a look at this queue found: (owner, group, is it of no company)."""
+    rows = await db.fetch_all(
+        tx, "delete from dead_letter_groups where queue = %s returning tenant_id", queue
+    )
+    async with tx.cursor() as cursor:
+        await cursor.executemany(
+            """
+            insert into dead_letter_groups (tenant_id, queue, reason, is_of_no_company, count,
+              oldest_at, newest_at, event_types, letters, is_whole, looked_at)
+            values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now())
+            """,
+            [
+                (
+                    tenant_id,
+                    queue,
+                    group.kind,
+                    of_no_company,
+                    group.count,
+                    rules.instant(group.oldest),
+                    rules.instant(group.newest),
+                    sorted(group.event_types),
+                    Jsonb(group.shown),
+                    whole,
+                )
+                for tenant_id, group, of_no_company in owned
+            ],
+        )
+    await notify_pages(tx, {row[0] for row in rows} | {tenant_id for tenant_id, _, _ in owned})
+
+
+async def notify_pages(tx: db.Connection, tenants: set[str]) -> None:
+    await tx.execute(
+        "select pg_notify('delivery_changed', company_id::text) from companies "
+        "where tenant_id = any(%s)",
+        (sorted(tenants),),
+    )
+
+
+async def store_counts(
+    tx: db.Connection, counts: Mapping[str, QueueCount], limits: Mapping[str, int]
+) -> None:
+    """Write how full the queues are; those that are gone are removed."""
+    await tx.execute("delete from bus_queues where queue <> all(%s)", (list(counts),))
+    async with tx.cursor() as cursor:
+        await cursor.executemany(
+            """
+            insert into bus_queues (queue, messages, consumers, max_messages, counted_at)
+            values (%s, %s, %s, %s, fn_now())
+            on conflict on constraint bus_queues_pkey do update set
+              messages = excluded.messages, consumers = excluded.consumers,
+              max_messages = excluded.max_messages, counted_at = excluded.counted_at
+            """,
+            [
+                (queue, count.messages, count.consumers, limits[queue])
+                for queue, count in sorted(counts.items())
+            ],
+        )

@@ -1,15 +1,18 @@
-"""How full the queues are: metrics, and a log line before one is full."""
+"""How full the queues are: metrics, a table for pages, and a log line before one is full."""
 
 import asyncio
 
 import prometheus_client
 
 from farmiq.cloud import bus, topology
+from farmiq.cloud.deadletter import store
 from farmiq.config import CloudSettings
-from farmiq.plumbing import log
+from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.bus.amqp import QueueCount
 
+NAME = "cloud-deadletter-service"
 EVERY_S = 15.0
 # Half of a week's room is used: there are days left to act.
 TOO_FULL = 0.5
@@ -33,9 +36,9 @@ def limits(settings: CloudSettings) -> dict[str, int]:
 
 
 class Watch:
-    def __init__(self, settings: CloudSettings) -> None:
+    def __init__(self, settings: CloudSettings, pool: db.Pool) -> None:
         self._url, self._tls = settings.amqp_url.get_secret_value(), settings.tls
-        self._limits = limits(settings)
+        self._limits, self._pool = limits(settings), pool
         self._attempts = Attempts("message bus does not answer", problem="not connected yet")
 
     def problem(self) -> str | None:
@@ -53,17 +56,23 @@ class Watch:
                 await backoff.wait()
                 continue
             for queue, count in counts.items():
-                self._publish(queue, count)
+                self._publish(queue, count.messages)
+            await self._store(counts)
             await asyncio.sleep(EVERY_S)
 
-    async def counts(self) -> dict[str, int]:
-        return await amqp.depths(self._url, self._limits, tls=self._tls)
+    async def counts(self) -> dict[str, QueueCount]:
+        return await amqp.counts(self._url, self._limits, tls=self._tls)
+
+    async def _store(self, counts: dict[str, QueueCount]) -> None:
+        try:
+            async with db.transaction(self._pool) as tx:
+                await store.store_counts(tx, counts, self._limits)
+        except db.UNAVAILABLE as error:  # pages show how old the numbers are
+            log.get(NAME).warning("deadletter.no_database", error=db.first_line(error))
 
     def _publish(self, queue: str, count: int) -> None:
         limit = self._limits[queue]
         WAITING.labels(queue=queue).set(count)
         ROOM.labels(queue=queue).set(limit)
         if count > limit * TOO_FULL:
-            log.get("cloud-deadletter-service").error(
-                "bus.queue_filling", queue=queue, count=count, limit=limit
-            )
+            log.get(NAME).error("bus.queue_filling", queue=queue, count=count, limit=limit)

@@ -491,3 +491,37 @@ async def store_heartbeat(
     )
     if not cursor.rowcount:
         raise NotAllowedError(f"tenant {heartbeat.tenant_id!r} is not registered here")
+    await _add_to_hour(tx, edge_cluster_id, heartbeat)
+    await tx.execute(
+        "select pg_notify('delivery_changed', company_id::text) from companies "
+        "where tenant_id = %s",
+        (heartbeat.tenant_id,),
+    )
+
+
+async def _add_to_hour(tx: db.Connection, edge_cluster_id: str, heartbeat: EdgeHeartbeat) -> None:
+    """Keep the worst of this hour: the heartbeat itself is replaced by the next."""
+    await tx.execute(
+        """
+        insert into edge_hours as e (tenant_id, edge_cluster_id, hour, heartbeats, max_waiting,
+          max_oldest_s, max_disk_percent, max_clock_offset_s)
+        values (%(tenant)s, %(edge)s, date_trunc('hour', fn_now(), 'UTC'), 1, %(waiting)s,
+          %(oldest_s)s, %(disk)s, extract(epoch from %(sent_at)s - fn_now()))
+        on conflict on constraint edge_hours_pkey do update set
+          heartbeats = e.heartbeats + 1,
+          max_waiting = greatest(e.max_waiting, excluded.max_waiting),
+          max_oldest_s = greatest(e.max_oldest_s, excluded.max_oldest_s),
+          max_disk_percent = greatest(e.max_disk_percent, excluded.max_disk_percent),
+          max_clock_offset_s = case
+            when abs(excluded.max_clock_offset_s) > coalesce(abs(e.max_clock_offset_s), 0)
+            then excluded.max_clock_offset_s else e.max_clock_offset_s end
+        """,
+        {
+            "tenant": heartbeat.tenant_id,
+            "edge": edge_cluster_id,
+            "waiting": heartbeat.waiting,
+            "oldest_s": heartbeat.oldest_s,
+            "disk": heartbeat.disk_percent,
+            "sent_at": heartbeat.sent_at,
+        },
+    )

@@ -122,7 +122,9 @@ def add_user(
             values (%s, %s, %s, %s, %s)
             on conflict on constraint users_email_key
               do update set password_hash = excluded.password_hash,
-                is_super_admin = excluded.is_super_admin
+                is_super_admin = excluded.is_super_admin,
+                must_change_password = users.must_change_password
+                  and users.password_hash = excluded.password_hash
               where users.company_id = excluded.company_id
             returning user_id
             """,
@@ -156,9 +158,45 @@ def change_password(
     """
     name = known(connection, email)
     connection.execute(
-        "update users set password_hash = %s where email = %s", (passwords.hashed(password), name)
+        "update users set password_hash = %s, must_change_password = false where email = %s",
+        (passwords.hashed(password), name),
     )
     return _end_sign_ins(connection, actor, name)
+
+
+def reset_second_factor(connection: psycopg.Connection, email: str, *, actor: str) -> int | None:
+    """Returns how many sign-ins have ended by it; None if the person has no second factor.
+
+    Raises ValueError if nobody has this e-mail.
+    """
+    name = known(connection, email)
+    removed = connection.execute(
+        "delete from second_factors where user_id = (select user_id from users where email = %s)",
+        (name,),
+    )
+    if not removed.rowcount:
+        return None
+    return _end_sign_ins(connection, actor, name, action="reset_second_factor")
+
+
+def set_second_factor_rule(
+    connection: psycopg.Connection, tenant_id: str, role: str | None
+) -> None:
+    """People of this role and above need a second factor; None: nobody does.
+
+    Raises ValueError if there is no such role or company.
+    """
+    if role is not None and role not in store.RANKS:
+        raise ValueError(f"no role is called {role!r}: give one of {', '.join(store.RANKS)}")
+    _returned(
+        connection.execute(
+            """
+            update companies set second_factor_from = %s where tenant_id = %s returning company_id
+            """,
+            (role, tenant_id),
+        ),
+        otherwise=f"there is no company {tenant_id!r}; `farmiq company ls` lists them",
+    )
 
 
 def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> int:
@@ -182,8 +220,9 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
     _returned(
         connection.execute(
             """
-            insert into sign_ins (token_hash, user_id, company_id, csrf_token, expires_at)
-            select %s, user_id, company_id, %s, fn_now() + %s from users where email = %s
+            insert into sign_ins (token_hash, user_id, company_id, csrf_token, expires_at, method)
+            select %s, user_id, company_id, %s, fn_now() + %s, 'command' from users
+            where email = %s
             returning user_id
             """,
             (store.hash_token(token), store.new_token(), lasts, store.normal_email(email)),
@@ -218,14 +257,16 @@ def _open_sign_ins(connection: psycopg.Connection, email: str) -> int:
     return row[0] if row else 0
 
 
-def _end_sign_ins(connection: psycopg.Connection, actor: str, email: str) -> int:
-    """The password has changed: sign-ins with the old one end."""
+def _end_sign_ins(
+    connection: psycopg.Connection, actor: str, email: str, *, action: str = "password"
+) -> int:
+    """How the person signs in has changed: sign-ins with what was before end."""
     ended = _open_sign_ins(connection, email)
     connection.execute(
         "delete from sign_ins where user_id = (select user_id from users where email = %s)",
         (email,),
     )
-    _audit(connection, actor, "password", email)
+    _audit(connection, actor, action, email)
     return ended
 
 

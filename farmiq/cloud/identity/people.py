@@ -17,7 +17,6 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud.identity import store
-from farmiq.cloud.identity.accounts import ROLES
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
@@ -139,6 +138,6 @@ async def _check_role(
     await connection.execute("reset role")
     role = await store.role(connection, user_id, company_id)
     await connection.execute("set local role authenticated")
-    if role is None or ROLES.index(role) < ROLES.index(least):
-        roles = " or ".join(ROLES[ROLES.index(least) :])
+    if role is None or not store.is_at_least(role, least):
+        roles = " or ".join(store.RANKS[store.RANKS.index(least) : -1])
         raise HttpError(403, f"this is for people whose role is {roles}")

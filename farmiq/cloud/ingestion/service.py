@@ -10,29 +10,29 @@ Events of the batch itself: sync.batch.sent with its events, sync.batch.acked af
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
 import prometheus_client
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from farmiq import api, crash
-from farmiq.cloud import publishing
+from farmiq.cloud import publishing, retentions
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.edges import keyring
 from farmiq.cloud.edges.keyring import Edge, Keyring
 from farmiq.cloud.ingestion import batch, store
 from farmiq.cloud.ingestion.backpressure import Backpressure
 from farmiq.cloud.ingestion.batch import Batch, Received
-from farmiq.cloud.ingestion.store import Offered
+from farmiq.cloud.ingestion.store import Offered, Tally
 from farmiq.config import CloudSettings
 from farmiq.messages import bus
 from farmiq.plumbing import db, http, ids, log, retention
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
-from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-ingestion"
 ROUTE = "/api/v1/ingestion/batch"
@@ -42,6 +42,7 @@ MAX_BYTES_IN_LOOP = 256 * 1024
 POOL = 8
 # Publishing holds a connection, so fewer may publish at once than there are connections (C-10).
 MAX_PUBLISHING = POOL - 2
+TALLY_EVERY_S = 10.0
 
 EVENTS = prometheus_client.Counter(
     "farmiq_ingestion_events_total", "Events offered by edges", ["outcome"]
@@ -64,12 +65,15 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("ingestion.database", lambda: db.problem(pool))
         server.ready("ingestion.bus", publisher.problem)
         ingestion.add_to(server.app)
-        known = Retention("ingestion_dedupe", "received_at", settings.ingestion_dedupe_days)
+        known, hours = retentions.ingestion_dedupe(settings), retentions.edge_hours(settings)
         async with asyncio.TaskGroup() as group:
             group.create_task(backpressure.watch())
-            group.create_task(
-                schedule.run_repeatedly(retention.job(pool, known, name="ingestion.forget"))
-            )
+            for job in (
+                retention.job(pool, known, name="ingestion.forget"),
+                retention.job(pool, hours, name="ingestion.forget_hours"),
+                Job("ingestion.tally", TALLY_EVERY_S, ingestion.write_tallies),
+            ):
+                group.create_task(schedule.run_repeatedly(job))
 
 
 class Ingestion(api.Routes):
@@ -84,6 +88,7 @@ class Ingestion(api.Routes):
         self._settings, self._keyring = settings, keys
         self._pool, self._publisher, self._backpressure = pool, publisher, backpressure
         self._publishing = asyncio.Semaphore(MAX_PUBLISHING)
+        self._tallies: dict[store.HourKey, Tally] = {}
         self._log = log.get(NAME)
 
     @api.route(
@@ -169,6 +174,7 @@ class Ingestion(api.Routes):
             )
             crash.here("ingestion.after_publish")
         crash.here("ingestion.after_commit")
+        self._count(events, new, edge)
         EVENTS.labels(outcome="new").inc(len(new))
         EVENTS.labels(outcome="deduped").inc(len(events) - len(new))
         if offered.republish:
@@ -177,6 +183,31 @@ class Ingestion(api.Routes):
             EVENTS.labels(outcome="conflict").inc(conflicts)
             self._log.error("ingestion.event_id_conflict", count=conflicts, batch_id=batch_id)
         return len(events) - len(new), at
+
+    def _count(self, events: Sequence[Offered], new: Iterable[tuple[str, str]], edge: str) -> None:
+        """Count for the page of the edge; written at times, so that no batch waits for it."""
+        hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        new_by_tenant = Counter(tenant_id for tenant_id, _ in new)
+        for tenant_id, count in Counter(offer.event.tenant_id for offer in events).items():
+            tally = self._tallies.setdefault((tenant_id, edge, hour), Tally())
+            tally.events += count
+            tally.duplicates += count - new_by_tenant[tenant_id]
+
+    async def write_tallies(self) -> dict[str, object]:
+        """Counts that a killed process had not written are missing from pages; no event is."""
+        tallies, self._tallies = self._tallies, {}
+        if not tallies:
+            return {}
+        try:
+            async with db.transaction(self._pool) as tx:
+                await store.add_to_hours(tx, tallies)
+        except db.UNAVAILABLE:
+            for key, tally in tallies.items():
+                later = self._tallies.setdefault(key, Tally())
+                later.events += tally.events
+                later.duplicates += tally.duplicates
+            raise
+        return {"edges": len(tallies)}
 
     async def _publish(self, events: Sequence[bus.BusEvent], *, batch_id: str) -> None:
         await publishing.publish(self._publisher, events, timeout_s=self._settings.bus_timeout_s)

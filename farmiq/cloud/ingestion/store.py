@@ -1,6 +1,6 @@
-"""Ingestion's SQL: the ids of known events, and ids that came with two contents."""
+"""Ingestion's SQL: the ids of known events, ids that came with two contents, hours of edges."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +20,18 @@ class Offered:
     @property
     def key(self) -> tuple[str, str]:
         return self.event.tenant_id, str(self.event.event_id)
+
+
+# tenant, edge, the hour in which it came
+HourKey = tuple[str, str, datetime]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came from an edge: events, and how many of them were known already."""
+
+    events: int = 0
+    duplicates: int = 0
 
 
 async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[str]:
@@ -112,3 +124,24 @@ async def insert_conflicts(tx: db.Connection, known: Sequence[Offered], *, batch
         [offer.content_hash for offer in known],
     )
     return len(rows)
+
+
+async def add_to_hours(tx: db.Connection, tallies: Mapping[HourKey, Tally]) -> None:
+    """Add what came from edges to their hours."""
+    keys = sorted(tallies)
+    await tx.execute(
+        """
+        insert into edge_hours as e (tenant_id, edge_cluster_id, hour, events, duplicates)
+        select * from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::bigint[],
+          %s::bigint[])
+        on conflict on constraint edge_hours_pkey do update set
+          events = e.events + excluded.events, duplicates = e.duplicates + excluded.duplicates
+        """,
+        (
+            [key[0] for key in keys],
+            [key[1] for key in keys],
+            [key[2] for key in keys],
+            [tallies[key].events for key in keys],
+            [tallies[key].duplicates for key in keys],
+        ),
+    )

@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from farmiq.cloud import episodes
-from farmiq.cloud.notification import store, words
+from farmiq.cloud.notification import contacts, words
+from farmiq.cloud.notification.sending import store
 from farmiq.plumbing import db
 from farmiq.plumbing.sealing import Sealer, SealError
 
@@ -113,10 +114,10 @@ async def _holder(tx: db.Connection, ticket: _Ticket) -> str | None:
     """Whose link it is; None if it is too old, or if they left since the message was sent."""
     if (await store.now(tx)).timestamp() >= ticket.expires_at:
         return None
-    contact = await store.find_contact(tx, ticket.tenant_id, ticket.contact_id)
+    contact = await contacts.find_contact(tx, ticket.tenant_id, ticket.contact_id)
     if contact is None or not contact["enabled"]:
         return None
-    return store.label(contact["name"], contact["contact_id"])
+    return contacts.label(contact["name"], contact["contact_id"])
 
 
 def _state(view: store.AckView) -> str:

@@ -8,16 +8,16 @@ import asyncio
 import ssl
 from datetime import timedelta
 
+from farmiq.cloud import retentions
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.notification.acknowledgement import AckPage
 from farmiq.cloud.notification.api import Api
-from farmiq.cloud.notification.jobs import EVERY_S, Delivery, Routing
-from farmiq.cloud.notification.senders import Senders
+from farmiq.cloud.notification.sending.jobs import EVERY_S, Delivery, Routing
+from farmiq.cloud.notification.sending.senders import Senders
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db, http, retention, sealing
 from farmiq.plumbing.addresses import Allowed
-from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
 from farmiq.plumbing.tls import Tls
@@ -50,9 +50,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             settings.public_url,
             settings.alert_mails_per_hour,
         )
-        old = Retention(
-            "alert_messages", "created_at", settings.alert_messages_days, "t.state <> 'pending'"
-        )
+        old = retentions.alert_messages(settings)
         async with asyncio.TaskGroup() as group:
             group.create_task(delivery.run())
             for job in (

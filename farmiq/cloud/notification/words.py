@@ -7,41 +7,13 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.farm.alerts import rules
+from farmiq.farm.alerts.advice import advice as what_to_do
 from farmiq.messages.alerts import AlertRule
 
 MAX_SUBJECT = 160
 MAX_MESSAGE = 1000
 # What ntfy and others call priority, from 1 to 5.
 PRIORITIES = {"info": 2, "warning": 3, "critical": 5, "security": 5}
-
-# What to do, by the beginning of the signal and the condition; the first that fits.
-_ADVICE: tuple[tuple[str, str | None, str], ...] = (
-    (
-        "telemetry.temperature",
-        "absent",
-        "Look after the barn yourself: nobody knows how warm it is. Then check the sensor.",
-    ),
-    ("telemetry.temperature", "below", "Go to the barn: check heating, doors and the animals."),
-    (
-        "telemetry.temperature",
-        None,
-        "Go to the barn at once: check fans, inlets, power and the animals' water.",
-    ),
-    ("telemetry.mains", None, "Go to the barn at once: check power, generator and ventilation."),
-    ("telemetry.ventilation", None, "Go to the barn at once: check fans, inlets and power."),
-    ("telemetry.", "absent", "Check the device: its power, its network and its place."),
-    ("telemetry.", None, "Go to the barn and look; then check the device that says so."),
-    ("feed.days_left", None, "Order feed, or correct the deliveries and intakes that are missing."),
-    ("kpi.", None, "Look at the animals and at the figures of the batch."),
-    ("edge.heard", None, "Check power and internet on the farm: nothing arrives from this edge."),
-    ("edge.", None, "On the edge: `farmiq doctor` says what is wrong, `farmiq alert ls` lists it."),
-    ("camera.", None, "Check the cameras of this site: battery, lens and reception."),
-)
-_OTHERWISE = {
-    "edge": "On the edge: `farmiq alert ls` says more, `farmiq doctor` what is wrong.",
-    "camera": "Check the camera: battery, lens and reception.",
-    "cloud": "Whoever runs FarmIQ has to look: `farmiq doctor` says what is wrong.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +64,11 @@ def render(facts: Facts) -> Words:
     subject = f"{head} ({where})" if where and where not in what else head
     lines = [f"{_opening(facts)}: {what}", ""]
     lines += [f"{label + ':':<10}{text}" for label, text in _lines(facts, where) if text]
-    advice = _advice(facts)
+    advice = what_to_do(
+        source=facts.source,
+        signal=facts.signal,
+        condition=facts.rule.condition if facts.rule else None,
+    )
     if facts.step in {"opened", "worsened", "escalated"}:
         lines += ["", f"What to do: {advice}"]
     return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), _content(facts, what, advice))
@@ -170,14 +146,6 @@ def _limit(facts: Facts) -> str:
     unit = "%" if rule.baseline is not None else _unit(facts)
     by = "" if rule.condition in {"above", "below"} and rule.baseline is None else "by more than "
     return f"{rule.condition} {by}{rules.quantity(rule.threshold, unit)}"
-
-
-def _advice(facts: Facts) -> str:
-    for beginning, condition, text in _ADVICE:
-        fits = condition is None or condition == (facts.rule and facts.rule.condition)
-        if fits and (facts.signal or "").startswith(beginning):
-            return text
-    return _OTHERWISE.get(facts.source, "Look at what the message says.")
 
 
 def _content(facts: Facts, what: str, advice: str) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
 from farmiq.api import Id, Instant, route
+from farmiq.cloud import series
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
-from farmiq.cloud.telemetry import queries
-from farmiq.cloud.telemetry.queries import CloudBucket, CloudReading, KnownSeries, Place
+from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
 from farmiq.farm.buckets import Window
 from farmiq.plumbing import db
@@ -102,7 +102,7 @@ class Api(api.Routes):
         response.headers.update(api.NO_STORE)
         person = await self.sign_ins.require(request)
         async with self.sign_ins.as_person(person, company_id=query.company) as connection:
-            some = await queries.series(connection, query.place, limit=query.limit + 1)
+            some = await series.known(connection, query.place, limit=query.limit + 1)
             if query.bucket == "raw":
                 return await _raw(connection, query, some)
             return await _buckets(connection, query, some, window=query.bucket)
@@ -111,7 +111,7 @@ class Api(api.Routes):
 async def _raw(
     connection: db.Connection, query: CloudRangeFilter, some: list[KnownSeries]
 ) -> dict[str, Any]:
-    readings = await queries.readings(
+    readings = await series.readings(
         connection, some, begin=query.begin, end=query.end, limit=query.limit + 1
     )
     if len(readings) > query.limit:
@@ -131,7 +131,7 @@ async def _buckets(
         many = str(len(some)) if len(some) <= query.limit else f"more than {query.limit}"
         raise _too_many(query, f"{many} series have more than {query.limit} points")
     steps = [(known, points.at_least(step, known.aggregation_window)) for known in some]
-    buckets = await queries.buckets(connection, steps, begin=query.begin, end=query.end)
+    buckets = await series.buckets(connection, steps, begin=query.begin, end=query.end)
     return _range(query, step.window, step.length.total_seconds(), buckets)
 
 

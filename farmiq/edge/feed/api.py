@@ -105,9 +105,8 @@ CONFLICT = {409: "CONFLICT: the event_id or Idempotency-Key was used for somethi
 
 
 class Api(api.Routes):
-    def __init__(self, pool: db.Pool, *, service: str) -> None:
+    def __init__(self, pool: db.Pool) -> None:
         self.pool = pool
-        self._log = log.get(service)
 
     @route("POST", LOTS, operation_id="postFeedLot", status_code=201, responses=CONFLICT)
     async def post_lot(
@@ -126,42 +125,15 @@ class Api(api.Routes):
         raw = await body.raw()
         received = body.decode(raw)
         caller.tenant(received.tenant_id)
-        event = rules.lot_event(
+        row = await receive_lot(
+            self.pool,
             received,
             raw,
-            event_id=ids.new(),
+            by=caller.name,
+            key=idempotency_key,
             trace_id=http.trace_id(request),
-            now=datetime.now(UTC),
         )
-        new = store.Lot(
-            event=event,
-            feed_lot_id=received.feed_lot_id,
-            quantity_kg=received.quantity_kg,
-            recorded_by=caller.name,
-            idempotency_key=idempotency_key,
-            content_hash=rules.lot_hash(received),
-        )
-        return FeedLot(**await self._store(new))
-
-    async def _store(self, new: store.Lot) -> dict[str, Any]:
-        """The lot, its event and the note of who did it in one transaction, or none of them."""
-        async with db.transaction(self.pool) as tx:
-            await _require_tenant(tx, new.event.tenant_id)
-            is_new = await store.add_lot(tx, new)
-            if is_new:
-                await _append_to_outbox(tx, new)
-            row = await _known_lot(tx, new)
-        self._count("new" if is_new else "repeated", new.event)
-        return row
-
-    def _count(self, outcome: str, event: BusEvent) -> None:
-        RECEIVED.labels(outcome=outcome).inc()
-        self._log.info(
-            f"feed.lot_{outcome}",
-            event_id=str(event.event_id),
-            event_type=event.event_type,
-            trace_id=event.trace_id,
-        )
+        return FeedLot(**row)
 
     @route(
         "POST",
@@ -224,6 +196,44 @@ class Api(api.Routes):
         wanted = {**query.page(), "tenant": caller.tenant(query.tenant)}
         async with self.pool.connection(timeout=5.0) as connection:
             return await select(connection, wanted)
+
+
+async def receive_lot(
+    pool: db.Pool, received: LotReceived, raw: bytes, *, by: str, key: str | None, trace_id: str
+) -> dict[str, Any]:
+    """Store a lot, its event and who entered it in one transaction, or none; answers a repeat.
+
+    Raises HttpError 400 for an unknown tenant, 409 for an id or key of something else.
+    """
+    event = rules.lot_event(
+        received, raw, event_id=ids.new(), trace_id=trace_id, now=datetime.now(UTC)
+    )
+    new = store.Lot(
+        event=event,
+        feed_lot_id=received.feed_lot_id,
+        quantity_kg=received.quantity_kg,
+        recorded_by=by,
+        idempotency_key=key,
+        content_hash=rules.lot_hash(received),
+    )
+    async with db.transaction(pool) as tx:
+        await _require_tenant(tx, event.tenant_id)
+        is_new = await store.add_lot(tx, new)
+        if is_new:
+            await _append_to_outbox(tx, new)
+        row = await _known_lot(tx, new)
+    _count("new" if is_new else "repeated", event)
+    return row
+
+
+def _count(outcome: str, event: BusEvent) -> None:
+    RECEIVED.labels(outcome=outcome).inc()
+    log.get("edge-feed-intake").info(
+        f"feed.lot_{outcome}",
+        event_id=str(event.event_id),
+        event_type=event.event_type,
+        trace_id=event.trace_id,
+    )
 
 
 async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:

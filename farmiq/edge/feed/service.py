@@ -25,7 +25,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         asyncio.TaskGroup() as group,
     ):
         server.ready("feed.database", lambda: db.problem(pool))
-        Api(pool, service=NAME).add_to(server.app)
+        Api(pool).add_to(server.app)
         for job in _jobs(settings, pool):
             group.create_task(run_repeatedly(job))
 

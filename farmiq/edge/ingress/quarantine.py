@@ -41,7 +41,11 @@ ALERTS = prometheus_client.Counter(
 TABLE = deadletters.quarantine_table(
     "quarantine",
     columns="quarantine_id, topic, kind, gist",
-    filters={"topic": "starts_with(topic, %(topic)s)"},
+    filters={
+        "topic": "starts_with(topic, %(topic)s)",
+        # The broker lets a device publish under its own tenant only.
+        "tenant_id": "split_part(topic, '/', 3) = %(tenant_id)s",
+    },
     newest_first="quarantine_id desc",
     groups=("kind", "gist"),
 )

@@ -4,7 +4,9 @@ A rule opens with the sample at which its condition has held for `for_s`, since 
 an unbroken run. It resolves with the sample at which all have been on the clear side for
 `clear_for_s`; one that is not starts that anew, so a series that flaps makes one episode. A gap
 between samples of more than MAX_GAP_S ends a run, unless the series is that slow (twice the gap
-before it). An absence opens `for_s` after the last sample and resolves with the next one.
+before it, also where that one was before the run). An absence opens `for_s` after the last sample
+and resolves with the next one. Of a series that is slower than that (twice the smaller of its last
+two gaps), it opens later: a single outage does not make a series slow.
 
 The window of rises and falls begins with the newest value before it, however old: a total holds
 until the next. Not so with telemetry: how a temperature got there during a silence is not known.
@@ -16,7 +18,7 @@ compares the two.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 from farmiq.farm.alerts import rules
@@ -39,8 +41,9 @@ class Sample:
 class State:
     """What `step` remembers of one rule and subject.
 
-    `gap_s` is the last gap of the run that is pending or clearing; `worst_measure` goes with
-    worst_value; `recent` has the number and the extreme of each slot of the window.
+    `gap_s` is the last gap of the run that is pending or clearing; of an absence it and the one
+    before, if so long that they matter. `worst_measure` goes with worst_value; `recent` has the
+    number and the extreme of each slot of the window.
     """
 
     last_at: datetime | None = None
@@ -53,11 +56,17 @@ class State:
     worst_value: float | None = None
     worst_measure: float | None = None
     recent: tuple[tuple[int, float], ...] = ()
+    gap_before_s: float | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether last_at and last_value are all there is: nothing else need be stored."""
-        return self.pending_since is None and self.opened_at is None and not self.recent
+        return (
+            self.pending_since is None
+            and self.opened_at is None
+            and self.gap_s is None
+            and not self.recent
+        )
 
 
 START: Final = State()
@@ -140,9 +149,7 @@ def _pending(
     """A sample that meets the condition while nothing is open."""
     at, value = state.last_at, state.last_value
     assert at is not None  # noqa: S101 - the sample's
-    if state.pending_since is None:
-        state = _begin(state, gap_s=None, measured=measured)
-    elif _is_broken(gap_s, state.gap_s):
+    if state.pending_since is None or _is_broken(gap_s, state.gap_s):
         state = _begin(state, gap_s=gap_s, measured=measured)
     else:
         state = replace(_worse(rule, state, measured), gap_s=gap_s)
@@ -161,9 +168,7 @@ def _clearing(
     assert at is not None  # noqa: S101 - the sample's
     if not rules.is_clear(rule, measured):
         return replace(state, clear_since=None, gap_s=None), ()
-    if state.clear_since is None:
-        state = replace(state, clear_since=at, gap_s=None)
-    elif _is_broken(gap_s, state.gap_s):
+    if state.clear_since is None or _is_broken(gap_s, state.gap_s):
         state = replace(state, clear_since=at, gap_s=gap_s)
     else:
         state = replace(state, gap_s=gap_s)
@@ -203,7 +208,7 @@ def _is_broken(gap_s: float | None, gap_before_s: float | None) -> bool:
 def _tick(rule: AlertRule, state: State, at: datetime) -> tuple[State, Sequence[Change]]:
     if rule.condition != "absent" or state.last_at is None or state.opened_at is not None:
         return state, ()
-    due_at = state.last_at + timedelta(seconds=rule.for_s)
+    due_at = state.last_at + _patience(rule, state.gap_s, state.gap_before_s)
     if at <= due_at:
         return state, ()
     return _absent(state, due_at), (Opened(due_at, state.last_at, None),)
@@ -214,13 +219,25 @@ def _heard(
 ) -> tuple[State, Sequence[Change]]:
     """A value of a series that may not be absent; an absence that no tick saw is reported too."""
     changes: list[Change] = []
+    gap_s = None if state.last_at is None else (at - state.last_at).total_seconds()
+    gap_before_s = state.gap_s
     if state.opened_at is None:
         state, missed = _tick(rule, state, at)
         changes += missed
     if state.opened_at is not None:
         # What waited elsewhere may be older than the tick that noticed the absence.
         changes.append(Resolved(max(at, state.opened_at), value))
-    return State(last_at=at, last_value=value), changes
+    after = State(last_at=at, last_value=value)
+    # A shorter one says that the series is fast enough for the rule.
+    if gap_s is not None and gap_s > rule.for_s / 2:
+        after = replace(after, gap_s=gap_s, gap_before_s=gap_before_s)
+    return after, changes
+
+
+def _patience(rule: AlertRule, gap_s: float | None, gap_before_s: float | None) -> timedelta:
+    """How long a series may be silent, by its last two gaps."""
+    usual_s = 0.0 if gap_s is None or gap_before_s is None else min(gap_s, gap_before_s)
+    return timedelta(seconds=max(rule.for_s, 2 * usual_s))
 
 
 def _absent(state: State, due_at: datetime) -> State:
@@ -316,19 +333,17 @@ def _held_from(
     for index in range(begin, len(points)):
         if not holds(points[index]):
             first = None
-        elif first is None or _breaks(points, index, begin, holds):
+        elif first is None or _breaks(points, index):
             first = index
         if first is not None and points[index].at - points[first].at >= timedelta(seconds=for_s):
             return first, index
     return None
 
 
-def _breaks(
-    points: Sequence[_Measured], index: int, begin: int, holds: Callable[[_Measured], bool]
-) -> bool:
+def _breaks(points: Sequence[_Measured], index: int) -> bool:
     """Whether the gap before a sample is too long for its run, by the gap before that one."""
     allowed = timedelta(seconds=MAX_GAP_S)
-    if index - 2 >= begin and holds(points[index - 2]):
+    if index >= 2:  # noqa: PLR2004 - there was a gap before
         allowed = max(allowed, 2 * (points[index - 1].at - points[index - 2].at))
     return points[index].at - points[index - 1].at > allowed
 
@@ -368,10 +383,13 @@ def _window_changes(rule: AlertRule, values: Sequence[tuple[Sample, float]]) -> 
 
 
 def _absences(rule: AlertRule, samples: Sequence[Sample]) -> Iterator[Episode]:
-    heard = [sample for sample in samples if sample.value is not None]
-    allowed = timedelta(seconds=rule.for_s)
-    for last, following in pairwise((*heard, None)):
+    heard = [sample for sample, _ in groupby(s for s in samples if s.value is not None)]
+    gaps_s = [(after.at - before.at).total_seconds() for before, after in pairwise(heard)]
+    for index, (last, following) in enumerate(pairwise((*heard, None))):
         assert last is not None  # noqa: S101 - only the very last is
+        before = gaps_s[max(0, index - 2) : index]
+        usual_s = min(before) if len(before) == 2 else 0.0  # noqa: PLR2004
+        allowed = timedelta(seconds=max(rule.for_s, 2 * usual_s))
         until = samples[-1] if following is None else following
         if until.at - last.at > allowed:
             yield Episode(

@@ -204,7 +204,8 @@ def register(
 
 
 def _add(connection: psycopg.Connection, kit: Kit, company_id: object, schedule: str) -> int:
-    named = f"Camera {kit.mac}"
+    # A name that people can say; the end of its address makes it the only one of the company.
+    named = f"Camera {kit.number + 1}-{kit.mac[-4:]}"
     values = (ids.new(), kit.mac, named, kit.speech.dialect, schedule, company_id)
     return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
 

@@ -257,9 +257,19 @@ async def publisher(
         await opened.close()
 
 
-async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> dict[str, int]:
-    """Messages waiting in each of these queues; those that are not there are left out."""
-    depth_by_queue = {}
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """How many messages wait in a queue, and how many consumers it has."""
+
+    messages: int
+    consumers: int
+
+
+async def counts(
+    url: str, queues: Iterable[str], *, tls: Tls | None = None
+) -> dict[str, QueueCount]:
+    """Each of these queues, counted; those that are not there are left out."""
+    count_by_queue = {}
     async with connection(url, name="depths", tls=tls) as opened:
         channel = await opened.channel()
         for name in queues:
@@ -268,8 +278,15 @@ async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> 
             except aiormq.exceptions.ChannelNotFoundEntity:
                 channel = await opened.channel()
                 continue
-            depth_by_queue[name] = declared.declaration_result.message_count or 0
-    return depth_by_queue
+            result = declared.declaration_result
+            count_by_queue[name] = QueueCount(result.message_count or 0, result.consumer_count or 0)
+    return count_by_queue
+
+
+async def depths(url: str, queues: Iterable[str], *, tls: Tls | None = None) -> dict[str, int]:
+    """Messages waiting in each of these queues; those that are not there are left out."""
+    counted = await counts(url, queues, tls=tls)
+    return {name: count.messages for name, count in counted.items()}
 
 
 async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, int] | None:

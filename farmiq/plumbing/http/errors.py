@@ -59,6 +59,9 @@ class ErrorBody(BaseModel):
 class HttpError(Exception):
     """An answer with the standard error body (C-105)."""
 
+    # The page that a browser is led to instead.
+    location: str | None = None
+
     def __init__(
         self,
         status: int,

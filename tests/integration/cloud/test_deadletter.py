@@ -483,10 +483,10 @@ async def test_queue_depths_show_in_the_metrics(
     async with amqp.connection(url_of(cloud), name="test") as opened:
         await amqp.ensure(opened, bus.whole())
     small = cloud.settings.model_copy(update={"bus_scale": 0.000003})
-    watching = watch.Watch(small)
+    async with db.pool(cloud.database.url, name="test") as pool:
+        counts = await watch.Watch(small, pool).counts()
     assert watch.limits(small)[PILE] == 3
-    counts = await watching.counts()
-    assert counts[PILE] == 2
+    assert counts[PILE] == amqp.QueueCount(messages=2, consumers=0)
     assert set(counts) == set(watch.limits(small))
 
 
@@ -497,9 +497,14 @@ async def test_events_that_no_queue_wants_raise_the_alert_that_stands_for_a_cap(
     """The unrouted queue has no cap (D-79): figures, a line in the log and a rule speak instead."""
     await bury(b"1", b"2", queue=bus.UNROUTED_QUEUE)
     small = cloud.settings.model_copy(update={"bus_scale": 0.000003})
-    with structlog.testing.capture_logs() as lines:
-        tasks.create_task(watch.Watch(small).run())
-        await until(lambda: [each for each in lines if each["event"] == "bus.queue_filling"])
+    async with db.pool(cloud.database.url, name="test") as pool:
+        with structlog.testing.capture_logs() as lines:
+            watching = tasks.create_task(watch.Watch(small, pool).run())
+            await until(lambda: [each for each in lines if each["event"] == "bus.queue_filling"])
+            # People who run the cloud see it on a page too.
+            await until(lambda: cloud.rows("select 1 from bus_queues"))
+        watching.cancel()
+    assert cloud.rows("select messages, consumers, max_messages from bus_queues") == [(2, 0, 3)]
     filling = [each for each in lines if each["event"] == "bus.queue_filling"]
     assert [(each["queue"], each["count"], each["limit"]) for each in filling] == [
         (bus.UNROUTED_QUEUE, 2, 3)

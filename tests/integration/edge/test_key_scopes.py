@@ -37,7 +37,7 @@ async def edge(
     sync.Api(pool, Monitor(settings, pool, delivered=lambda: 0)).add_to(server.app)
     telemetry.Api(pool).add_to(server.app)
     devices.Api(pool).add_to(server.app)
-    Feed(pool, service="test").add_to(server.app)
+    Feed(pool).add_to(server.app)
     Weighvision(pool, timezone="UTC").add_to(server.app)
     await owe(pool, event("t-1"), event("t-2"))
     force(edge_db, "update sync_outbox set status = 'dlq', failed_at = now(), dlq_reason = 'x'")

@@ -15,9 +15,9 @@ from fastapi import Depends, Query, Request, Response
 
 from farmiq import api
 from farmiq.api import BodyOf, Handler, JsonBody, PathId
-from farmiq.cloud import camera_images, completeness
+from farmiq.cloud import camera_images, completeness, wake_figures
 from farmiq.cloud.camera import command_queue, mac, registry
-from farmiq.cloud.camera.accounts import kinds, models, rollups, store
+from farmiq.cloud.camera.accounts import kinds, models, store
 from farmiq.cloud.camera.accounts.kinds import (
     ALERTS,
     CAMERAS,
@@ -294,7 +294,7 @@ class Api(api.Routes):
         """
         async with self.people.caller(*visit) as caller:
             row = await _find(caller, SESSIONS, session_id)
-            shares = await rollups.of_session(caller.connection, row["session_id"])
+            shares = await wake_figures.of_session(caller.connection, row["session_id"])
         text = completeness.session(
             row["session_date"],
             expected=row["expected_wake_count"],
@@ -391,8 +391,8 @@ class Api(api.Routes):
             if level not in kinds.LEVELS:
                 levels = ", ".join(kinds.LEVELS)
                 raise HttpError(404, f"there is no such level; there are: {levels}")
-            page = await rollups.page(caller.connection, level, query)
-            totals = await rollups.totals(caller.connection, query)
+            page = await wake_figures.page(caller.connection, level, query.figures())
+            totals = await wake_figures.totals(caller.connection, query.figures())
         rows, next_cursor = api.cut(page, query.limit, at="at", key="id")
         return {
             "level": level,
@@ -440,7 +440,7 @@ class Api(api.Routes):
     ) -> Any:
         """Cameras that woke more than expected, by day."""
         async with self.people.caller(request, query.company) as caller:
-            page = await rollups.overage(caller.connection, query)
+            page = await wake_figures.overage(caller.connection, query.figures())
         rows, next_cursor = api.cut(page, query.limit, at="session_date", key="id")
         days = [
             {**{name: value for name, value in row.items() if name != "id"}, "text": _text(row)}

@@ -12,6 +12,7 @@ from farmiq import api
 from farmiq.cloud.camera import mac
 from farmiq.cloud.camera.gateway import wire
 from farmiq.cloud.identity.people import Company, CompanyFilter
+from farmiq.cloud.wake_figures import FiguresQuery
 
 MAX_ROWS = 500
 MAX_DAYS = 366
@@ -177,6 +178,19 @@ class FiguresFilter(DatedFilter):
         if end is not None and begin is None:
             begin = end - timedelta(days=DAYS)
         return {"from": begin, "to": end}
+
+    def figures(self) -> FiguresQuery:
+        days = self.span()
+        return FiguresQuery(
+            program=self.program,
+            site=self.site,
+            device=self.device,
+            begin=days["from"],
+            end=days["to"],
+            after_at=self.after_at,
+            after_id=self.after_id,
+            limit=self.limit,
+        )
 
 
 @dataclass(frozen=True, slots=True)

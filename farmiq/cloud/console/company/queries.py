@@ -3,19 +3,31 @@
 from datetime import UTC, datetime
 
 from farmiq.cloud.console.company.view import Company, SelectableCompany
+from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 
 
-async def company(connection: db.Connection, *, email: str) -> Company | None:
-    """The company of this transaction, for the person of this e-mail; None if it is gone."""
+async def company(connection: db.Connection, signed_in: SignIn) -> Company | None:
+    """The company of this transaction, with the person's role in it; None if it is gone."""
     rows = await db.fetch_all(
-        connection, "select company_id, name, tenant_id, timezone from companies"
+        connection,
+        """
+        select c.company_id, c.name, c.tenant_id, c.timezone, m.role
+        from companies c
+        left join memberships m on m.company_id = c.company_id and m.user_id = %s
+        """,
+        signed_in.user_id,
     )
     if not rows:
         return None
-    company_id, name, tenant_id, timezone = rows[0]
+    company_id, name, tenant_id, timezone, role = rows[0]
     return Company(
-        company_id=company_id, name=name, tenant_id=tenant_id, timezone=timezone, email=email
+        company_id=company_id,
+        name=name,
+        tenant_id=tenant_id,
+        timezone=timezone,
+        email=signed_in.email,
+        role="super_admin" if signed_in.is_super_admin else role or "viewer",
     )
 
 

@@ -2,38 +2,51 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import forms, look, pages
+from farmiq.cloud.console import pages
+from farmiq.cloud.console.company import cookies
+from farmiq.cloud.console.company.cookies import Cookies
 from farmiq.cloud.identity import session, sign_in, store
 from farmiq.cloud.identity.checks import TooBusyError
+from farmiq.cloud.identity.sign_in import Opened
 from farmiq.plumbing import http
+from farmiq.ui import forms, look
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
 # The CSRF token of the sign-in form, for which there is no sign-in yet.
 FORM_COOKIE = "farmiq_form"
 FORM_LASTS_S = 3600
-# Proves that a browser has signed in before; it gives no access.
-BROWSER_COOKIE = "farmiq_browser"
-BROWSER_LASTS_S = 180 * 24 * 3600
+# Proves that the password was right, until the code is given.
+TICKET_COOKIE = "farmiq_ticket"
+CODE = "/sign-in/code"
 
-REJECTED = "E-mail and password do not match. Check both and try again."
-EXPIRED = "This form was open for too long. Please sign in again."
-BUSY = "Too many people are signing in. Try again in a few seconds."
-TOO_MANY = "Too many attempts. Try again in {minutes} min."
+REJECTED = marked("E-mail and password do not match. Check both and try again.")
+EXPIRED = marked("This form was open for too long. Please sign in again.")
+BUSY = marked("Too many people are signing in. Try again in a few seconds.")
+TOO_MANY = marked("Too many attempts. Try again in %(minutes)s min.")
+WRONG_CODE = marked("This code is not right, or was used before. Wait for the next one.")
+NO_KEY = marked(
+    "This server cannot check second factors: its key is missing. Tell whoever runs FarmIQ."
+)
 
 
 @dataclass(frozen=True)
 class CompanyPages:
     pages: pages.Pages
-    cookie_secure: bool
+    cookies: Cookies
 
     def add_to(self, app: FastAPI) -> None:
         look.add_pages(
             app,
             ("/sign-in", self.sign_in_form, "GET"),
             ("/sign-in", self.sign_in, "POST"),
+            (CODE, self.code_form, "GET"),
+            (CODE, self.code, "POST"),
             ("/sign-out", self.sign_out, "POST"),
             ("/company", self.switch_company, "POST"),
         )
@@ -47,28 +60,67 @@ class CompanyPages:
     async def sign_in(self, request: Request) -> Response:
         form = await forms.read(request)
         if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
-            return self._form(request, form, error=http.HttpError(403, EXPIRED))
+            return self._form(request, form, error=http.HttpError(403, _(EXPIRED)))
         try:
-            opened = await self.pages.sign_ins.sign_in(
+            outcome = await self.pages.sign_ins.sign_in(
                 form.get("email", ""),
                 form.get("password", ""),
-                network=http.network(request),
-                browser=request.cookies.get(BROWSER_COOKIE),
+                client=sign_in.client(request),
+                browser=request.cookies.get(cookies.BROWSER),
+                before=request.cookies.get(sign_in.COOKIE),
             )
         except sign_in.RejectedError:
-            return self._form(request, form, error=http.HttpError(401, REJECTED))
-        except sign_in.TooManyAttemptsError as error:
-            return self._form(request, form, error=_too_many(error.retry_after_s))
-        except TooBusyError as error:
-            busy = http.HttpError(429, BUSY, retry_after_s=error.retry_after_s)
-            return self._form(request, form, error=busy)
-        answer = RedirectResponse(look.own_address(form.get("next")), 303, headers=look.HEADERS)
-        answer.delete_cookie(FORM_COOKIE, path="/sign-in")
-        lasts_s = int(self.pages.sign_ins.lasts.total_seconds())
-        self._set_cookie(answer, sign_in.COOKIE, opened.token, path="/", lasts_s=lasts_s)
-        self._set_cookie(
-            answer, BROWSER_COOKIE, opened.browser, path="/sign-in", lasts_s=BROWSER_LASTS_S
-        )
+            return self._form(request, form, error=http.HttpError(401, _(REJECTED)))
+        except (sign_in.TooManyAttemptsError, TooBusyError, sign_in.NoKeyError) as error:
+            return self._form(request, form, error=_not_now(error))
+        wanted = look.own_address(form.get("next"))
+        if isinstance(outcome, sign_in.CodeNeeded):
+            query = "" if wanted == "/" else f"?{urlencode({'next': wanted})}"
+            answer = RedirectResponse(f"{CODE}{query}", 303, headers=look.HEADERS)
+            lasts_s = sign_in.TICKET_LASTS_S
+            self.cookies.set(
+                answer, TICKET_COOKIE, outcome.ticket, path="/sign-in", lasts_s=lasts_s
+            )
+            return answer
+        return await self._opened(outcome, wanted)
+
+    async def code_form(self, request: Request) -> Response:
+        wanted = request.query_params.get("next", "")
+        if not request.cookies.get(TICKET_COOKIE):
+            return RedirectResponse("/sign-in", 303, headers=look.HEADERS)
+        return self._form(request, {"next": wanted}, template="sign_in_code.html")
+
+    async def code(self, request: Request) -> Response:
+        form = await forms.read(request)
+        ticket = request.cookies.get(TICKET_COOKIE, "")
+        if not forms.came_from_us(form, request.cookies.get(FORM_COOKIE)):
+            return self._form(request, form, error=http.HttpError(403, _(EXPIRED)))
+        try:
+            opened = await self.pages.sign_ins.sign_in_with_code(
+                ticket,
+                form.get("code", ""),
+                client=sign_in.client(request),
+                before=request.cookies.get(sign_in.COOKIE),
+            )
+        except sign_in.TicketError:
+            return self._form(request, form, error=http.HttpError(403, _(EXPIRED)))
+        except sign_in.RejectedError:
+            error = http.HttpError(401, _(WRONG_CODE))
+            return self._form(request, form, error=error, template="sign_in_code.html")
+        except (sign_in.TooManyAttemptsError, sign_in.NoKeyError) as failure:
+            error = _not_now(failure)
+            return self._form(request, form, error=error, template="sign_in_code.html")
+        return await self._opened(opened, look.own_address(form.get("next")))
+
+    async def _opened(self, opened: Opened, wanted: str) -> Response:
+        """The way to the wanted page, with the cookies and in the language of the person."""
+        answer = RedirectResponse(wanted, 303, headers=look.HEADERS)
+        for name in (FORM_COOKIE, TICKET_COOKIE):
+            answer.delete_cookie(name, path="/sign-in")
+        self.cookies.open(answer, opened)
+        person = await self.pages.sign_ins.find(opened.token)
+        if person is not None and person.language is not None:
+            self.cookies.language(answer, person.language)
         return answer
 
     async def sign_out(self, request: Request) -> Response:
@@ -97,14 +149,19 @@ class CompanyPages:
         return RedirectResponse("/", 303, headers=look.HEADERS)
 
     def _form(
-        self, request: Request, given: Mapping[str, str], *, error: http.HttpError | None = None
+        self,
+        request: Request,
+        given: Mapping[str, str],
+        *,
+        error: http.HttpError | None = None,
+        template: str = "sign_in.html",
     ) -> Response:
         """The form with the values entered before; with an error, its text and status."""
         if error and not look.is_browser(request):
             raise error
         token = request.cookies.get(FORM_COOKIE) or store.new_token()
         answer = look.page(
-            "sign_in.html",
+            template,
             status=error.status if error else 200,
             csrf=token,
             email=given.get("email", ""),
@@ -113,23 +170,16 @@ class CompanyPages:
         )
         if error and error.retry_after_s:
             answer.headers["Retry-After"] = str(error.retry_after_s)
-        self._set_cookie(answer, FORM_COOKIE, token, path="/sign-in", lasts_s=FORM_LASTS_S)
+        self.cookies.set(answer, FORM_COOKIE, token, path="/sign-in", lasts_s=FORM_LASTS_S)
         return answer
 
-    def _set_cookie(
-        self, answer: Response, name: str, value: str, *, path: str, lasts_s: int
-    ) -> None:
-        answer.set_cookie(
-            name,
-            value,
-            max_age=lasts_s,
-            path=path,
-            httponly=True,
-            samesite="lax",
-            secure=self.cookie_secure,
-        )
 
-
-def _too_many(retry_after_s: int) -> http.HttpError:
-    minutes = -(-retry_after_s // 60)
-    return http.HttpError(429, TOO_MANY.format(minutes=minutes), retry_after_s=retry_after_s)
+def _not_now(error: Exception) -> http.HttpError:
+    """Why nobody can be let in at this moment."""
+    if isinstance(error, sign_in.TooManyAttemptsError):
+        minutes = -(-error.retry_after_s // 60)
+        text = _(TOO_MANY) % {"minutes": minutes}
+        return http.HttpError(429, text, retry_after_s=error.retry_after_s)
+    if isinstance(error, TooBusyError):
+        return http.HttpError(429, _(BUSY), retry_after_s=error.retry_after_s)
+    return http.HttpError(503, _(NO_KEY))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+RANKS = ("viewer", "operator", "technician", "admin", "super_admin")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Company:
@@ -13,6 +15,12 @@ class Company:
     tenant_id: str
     timezone: str
     email: str
+    # Of ROLES of cloud/identity, or super_admin.
+    role: str = "viewer"
+
+    def may(self, role: str) -> bool:
+        """Whether the person has this role or a higher one."""
+        return RANKS.index(self.role) >= RANKS.index(role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 The sentence, the strip, the cameras' counts and the list of wakes come from the same rows.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -11,12 +10,16 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud import completeness
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.schedules import cron
+from farmiq.cloud.console.schedules.view import Change, ScheduleRow, schedule_row
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.strips import Camera, State, Strip, Wake
 from farmiq.cloud.console.sites.view import Day, Site
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked, ngettext
 
 MAX_ROWS = 100
 # Besides the newest, so many failed ones are listed, each with its button.
@@ -28,21 +31,18 @@ MAX_LISTED = 600
 SILENT_AFTER = 2
 LOW_BATTERY_V = 3.6
 WEAK_DBM, FAIR_DBM = -80, -70
-_MINUTES, _MINUTE_S, _HOUR_S = 60, 60, 3600
 _EXTRA_WORDS = {
-    "off_schedule": "extra: at no expected time",
-    "bucket_taken": "extra: another wake took that time",
+    "off_schedule": marked("extra: at no expected time"),
+    "bucket_taken": marked("extra: another wake took that time"),
 }
 BLEMISHES = {
-    "blurred": "Blurred",
-    "dark": "Too dark",
-    "bright": "Too bright",
-    "unreadable": "Unreadable",
-    "missing": "Not in the store",
+    "blurred": marked("Blurred"),
+    "dark": marked("Too dark"),
+    "bright": marked("Too bright"),
+    "unreadable": marked("Unreadable"),
+    "missing": marked("Not in the store"),
 }
 NOT_SHOWN = frozenset({"unreadable", "missing"})
-RESENDERS = frozenset({"operator", "technician", "admin"})
-SCHEDULERS = frozenset({"technician", "admin"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +63,10 @@ class WakeImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A schedule that waits for its day."""
-
-    change_id: UUID
-    device_id: UUID
-    cron: str
-    effective_date: date
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     alert_id: UUID
     device_name: str | None
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class May:
-    """What a person may do besides reading, by their role in the company."""
-
-    resend: bool = False
-    schedule: bool = False
-
-
-def may(role: str | None, *, is_super_admin: bool) -> May:
-    return May(is_super_admin or role in RESENDERS, is_super_admin or role in SCHEDULERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +77,9 @@ class WakeRow:
     state: State
     word: str
     at: str
-    at_utc: str
     arrived: str
     notes: tuple[str, ...]
-    resend_text: str
+    requested_at: datetime | None = None
     quality: str = ""
     quality_reason: str = ""
 
@@ -113,7 +90,7 @@ class WakeRow:
     @property
     def blemish(self) -> str:
         """The problem of the image, in a word or two."""
-        return BLEMISHES.get(self.quality, "")
+        return _(BLEMISHES[self.quality]) if self.quality in BLEMISHES else ""
 
     @property
     def may_resend(self) -> bool:
@@ -131,15 +108,13 @@ class CameraCard:
 
     camera: Camera
     key: str
-    says: str
+    received: int
+    expected: int
     contact: str
     word: str
-    last_seen: str
-    last_seen_utc: str
-    battery: str
     battery_low: bool
-    signal: str
-    queue: str
+    signal_word: str
+    schedule: str
     strip: Strip
     rows: tuple[WakeRow, ...]
     hidden: int
@@ -154,18 +129,9 @@ class CameraCard:
         return self.contact != "in-touch"
 
     @property
-    def more(self) -> str:
-        failed = f", {self.hidden_failed:,} of them failed" if self.hidden_failed else ""
-        return f"and {self.hidden:,} more of this day{failed}; all of them are counted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    camera: Camera
-    href: str
-    today: str
-    change: Change | None
-    takes_effect: str
+    def with_sign(self) -> bool:
+        """The sign of DB2-07; extra wakes are no problem, so it is drawn without a colour."""
+        return self.received > self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,27 +153,24 @@ class View:
     day: Day | None
     strip: Strip
     cameras: tuple[CameraCard, ...]
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[ScheduleRow, ...]
     alerts: tuple[Alert, ...]
-    may: May
     query: SiteDayQuery
     refresh_at: datetime
+    page: str = "sites"
 
     @property
     def is_today(self) -> bool:
         return self.session_date == self.site.today
 
     @property
-    def heading(self) -> str:
-        return f"Device Session: {completeness.day(self.session_date)}"
+    def date_words(self) -> str:
+        """As the document writes it (DB2-05), such as Jan 15, 2025."""
+        return completeness.day(self.session_date)
 
     @property
-    def counts(self) -> str:
-        return sites.counts(self.day)
-
-    @property
-    def complete(self) -> str:
-        return completeness.words(self.day.completed, self.day.expected) if self.day else "n/a"
+    def complete_percent(self) -> int | None:
+        return completeness.shown(self.day.completed, self.day.expected) if self.day else None
 
     @property
     def band(self) -> str:
@@ -231,21 +194,28 @@ class View:
 
     @property
     def sentence(self) -> str:
-        when = "today" if self.is_today else f"on {completeness.day(self.session_date)}"
+        day = words.day(self.session_date)
         if self.day is None:
-            return f"No session {when}"
-        if self.strip.problems:
-            return f"{self.strip.problems_say} {when}"
-        if not self.strip.tallies:
-            return f"No wakes expected {when}"
+            return self._when(_("No session today"), _("No session on %(day)s") % {"day": day})
         counts = {tally.state: tally.count for tally in self.strip.tallies}
-        due = counts.get(State.DUE, 0)
-        if set(counts) == {State.NOT_REQUIRED}:
-            return f"No wakes are owed {when}"
-        if due and set(counts) <= {State.DUE, State.NOT_REQUIRED}:
-            return "Nothing is due yet today"
-        kind = "owed" if State.NOT_REQUIRED in counts else "expected"
-        return f"On track {when}" if due else f"Every {kind} wake was received {when}"
+        if self.strip.problems:
+            given = {"problems": self.strip.problems_say, "day": day}
+            return self._when(_("%(problems)s today") % given, _("%(problems)s on %(day)s") % given)
+        if set(counts) <= {State.NOT_REQUIRED}:
+            return self._when(
+                _("No wakes are due today"), _("No wakes were due on %(day)s") % {"day": day}
+            )
+        if set(counts) <= {State.DUE, State.NOT_REQUIRED}:
+            return _("Nothing is due yet today")
+        if State.DUE in counts:
+            return _("On track today")
+        return self._when(
+            _("Every wake that was due today was received"),
+            _("Every wake that was due on %(day)s was received") % {"day": day},
+        )
+
+    def _when(self, today: str, other_day: str) -> str:
+        return today if self.is_today else other_day
 
     @property
     def title(self) -> str:
@@ -253,7 +223,7 @@ class View:
 
     @property
     def status(self) -> str:
-        return "" if self.day is None else _status_words(self.day, self.zone_info)
+        return "" if self.day is None else _status_words(self.day)
 
     @property
     def zone_info(self) -> ZoneInfo:
@@ -310,7 +280,6 @@ def view(
     changes: Sequence[Change],
     alerts: Sequence[Alert],
     query: SiteDayQuery,
-    may: May,
     now: datetime,
 ) -> View:
     look = _Look(now, words.zone(day.timezone if day else site.timezone), day, images)
@@ -338,14 +307,13 @@ def view(
         strip=strips.strip(wakes, known, now=now, zone=look.zone),
         cameras=_limit_rows(cards, query.camera),
         schedules=tuple(
-            _schedule(
+            schedule_row(
                 camera, site, of_camera[camera.device_id], waiting.get(camera.device_id), now=now
             )
             for camera in cameras
             if camera.is_here and camera.is_active
         ),
         alerts=tuple(alerts),
-        may=may,
         query=query,
         refresh_at=sites.refresh_at([site], wakes, [day] if day else [], now=now),
     )
@@ -385,17 +353,13 @@ def _card(camera: Camera, wakes: Sequence[Wake], look: _Look, *, opened: bool) -
     return CameraCard(
         camera=camera,
         key=f"c-{camera.device_id}",
-        says=completeness.device(
-            words.cut(camera.device_name), received=received, expected=expected
-        ),
+        received=received,
+        expected=expected,
         contact=contact,
         word=word,
-        last_seen=sites.ago(camera.last_seen_at, now=look.now),
-        last_seen_utc=sites.utc(camera.last_seen_at),
-        battery="not said" if camera.battery_voltage is None else f"{camera.battery_voltage:.2f} V",
         battery_low=camera.battery_voltage is not None and camera.battery_voltage < LOW_BATTERY_V,
-        signal=_signal(camera.wifi_rssi),
-        queue=_queue(camera.pending_count),
+        signal_word=signal_word(camera.wifi_rssi),
+        schedule=cron.words(camera.wake_schedule_cron),
         strip=strips.strip(wakes, {camera.device_id: camera}, now=look.now, zone=look.zone),
         rows=tuple(shown),
         hidden=len(past) - len(shown),
@@ -415,12 +379,11 @@ def wake_row(wake: Wake, camera: Camera, look: _Look) -> WakeRow:
         name=image.image_name if image else "",
         key=f"i-{wake.image_id or f'{camera.device_id}-{wake.at:%H%M}'}",
         state=state,
-        word=strips.WORDS[state],
+        word=_(strips.WORDS[state]),
         at=_at(wake, look),
-        at_utc=sites.utc(wake.at),
         arrived=_arrived(wake, image, look.zone),
         notes=tuple(_notes(wake, state, camera, look)),
-        resend_text=_resend_text(image, look) if state is State.FAILED else "",
+        requested_at=image.resend_requested_at if image and state is State.FAILED else None,
         quality=(image and image.quality) or "",
         quality_reason=(image and image.quality_reason) or "",
     )
@@ -437,117 +400,76 @@ def _at(wake: Wake, look: _Look) -> str:
 def _arrived(wake: Wake, image: WakeImage | None, zone: ZoneInfo) -> str:
     if wake.received_at is None or not strips.arrived_late(wake):
         return ""
-    after = " after it was sent again" if image and image.retry_count else ""
-    return f"arrived {words.instant(wake.received_at, now=wake.at, zone=zone)}{after}"
+    arrived = words.instant(wake.received_at, now=wake.at, zone=zone)
+    if image and image.retry_count:
+        return _("arrived %(time)s after it was sent again") % {"time": arrived}
+    return _("arrived %(time)s") % {"time": arrived}
 
 
 def _notes(wake: Wake, state: State, camera: Camera, look: _Look) -> Iterable[str]:
     if wake.overage_reason:
         yield _extra_words(wake.overage_reason, camera, look.day)
     if wake.clock_suspect:
-        yield "it came with no time that can be right: its arrival counts"
+        yield _("it came with no time that can be right: its arrival counts")
     if state is State.FAILED:
         image = look.image(wake)
         reason = image and (image.error_message or image.error_code)
-        yield words.cut(reason, MAX_NOTE) if reason else "no reason given"
+        yield words.cut(reason, MAX_NOTE) if reason else _("no reason given")
     if state is State.OVERDUE:
         yield _overdue_words(wake, camera, look)
     if state is State.LOST:
-        yield "the camera was in touch since and holds no more images"
+        yield _("the camera was in touch since and holds no more images")
 
 
 def _overdue_words(wake: Wake, camera: Camera, look: _Look) -> str:
     seen = camera.last_seen_at
     if seen is None:
-        return "the camera was never seen"
+        return _("the camera was never seen")
     if camera.pending_count == 0 and seen > wake.at:
-        return (
+        return _(
             "the camera was in touch since and holds no image; lost, if none comes within the hour"
         )
-    return f"probably still on the camera, last seen {look.ago(seen)}"
+    return _("probably still on the camera, last seen %(ago)s") % {"ago": look.ago(seen)}
 
 
 def _extra_words(reason: str, camera: Camera, day: Day | None) -> str:
     """`no_schedule` is stored whenever a day expects nothing of a camera; this says why."""
     if reason in _EXTRA_WORDS:
-        return _EXTRA_WORDS[reason]
+        return _(_EXTRA_WORDS[reason])
     if not camera.wake_schedule_cron:
-        return "extra: the camera has no schedule"
+        return _("extra: the camera has no schedule")
     if day and camera.here_since and camera.here_since > day.opened_at:
-        return "extra: the camera came after this day had opened; the next one expects it"
-    return "extra: this day expects nothing of the camera"
-
-
-def _resend_text(image: WakeImage | None, look: _Look) -> str:
-    if image is None or image.resend_requested_at is None:
-        return ""
-    return f"asked for again {look.ago(image.resend_requested_at)}; it comes when the camera wakes"
+        return _("extra: the camera came after this day had opened; the next one expects it")
+    return _("extra: this day expects nothing of the camera")
 
 
 def _contact(camera: Camera) -> tuple[str, str]:
     if not camera.is_active:
-        return "retired", "Retired"
+        return "retired", _("Retired")
     if not camera.is_here:
-        return "moved", "At another site now"
+        return "moved", _("At another site now")
     if camera.last_seen_at is None:
-        return "never", "Never seen"
+        return "never", _("Never seen")
     if camera.missed >= SILENT_AFTER:
-        return "silent", f"Silent for {words.count(camera.missed, 'wake')}"
-    return "in-touch", "In touch"
+        silent = ngettext("Silent for %(num)s wake", "Silent for %(num)s wakes", camera.missed)
+        return "silent", silent % {"num": camera.missed}
+    return "in-touch", _("In touch")
 
 
-def _signal(rssi: float | None) -> str:
+def signal_word(rssi: float | None) -> str:
     if rssi is None:
-        return "not said"
-    word = "weak" if rssi < WEAK_DBM else "fair" if rssi < FAIR_DBM else "good"
-    return f"{rssi:.0f} dBm, {word}".replace("-", "\N{MINUS SIGN}")
+        return ""
+    return _("weak") if rssi < WEAK_DBM else _("fair") if rssi < FAIR_DBM else _("good")
 
 
-def _queue(pending: int | None) -> str:
-    if pending is None:
-        return "not said"
-    return "empty" if pending == 0 else f"{words.count(pending, 'image')} waiting"
-
-
-def _schedule(
-    camera: Camera, site: Site, wakes: Sequence[Wake], change: Change | None, *, now: datetime
-) -> Schedule:
-    expected = sum(wake.expected_at is not None for wake in wakes)
-    at = sites.takes_effect_at(change.effective_date, site) if change else now
-    return Schedule(
-        camera=camera,
-        href=f"/sites/{site.site_id}/cameras/{camera.device_id}/schedule",
-        today=words.count(expected, "wake"),
-        change=change,
-        takes_effect=effect(at, now=now) if change else "",
-    )
-
-
-def effect(at: datetime, *, now: datetime) -> str:
-    """The text of DB2-02, in real hours: a day on which the clock changes has not 24."""
-    return f"at midnight ({hours(at - now)} from now)"
-
-
-def hours(left: timedelta) -> str:
-    """Whole hours, rounded; below one, minutes. The same text as fn_time_left."""
-    seconds = left.total_seconds()
-    minutes = max(1, round(seconds / _MINUTE_S))
-    if minutes < _MINUTES:
-        return words.count(minutes, "minute")
-    return words.count(math.floor(seconds / _HOUR_S + 0.5), "hour")
-
-
-def _status_words(day: Day, zone: ZoneInfo) -> str:
-    text = {
-        "pending": "The day is open; no camera has woken yet.",
-        "in_progress": "The day is going on.",
-    }.get(day.status, "")
+def _status_words(day: Day) -> str:
+    texts = []
     if day.locked_at is not None:
-        text = (
-            f"The day is over, locked {words.instant(day.locked_at, now=day.locked_at, zone=zone)}."
-        )
-        if day.late_updates:
-            text += f" {words.count(day.late_updates, 'arrival')} after that still counted."
+        texts.append(_("The day is over."))
+    elif day.status == "pending":
+        texts.append(_("The day is open; no camera has woken yet."))
+    else:
+        texts.append(_("The day is going on."))
     if day.config_changed:
-        text += " Schedules changed with this day."
-    return text
+        texts.append(_("Schedules changed with this day."))
+    return " ".join(texts)

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from uuid import UUID
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import view as sites
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
-STATUS_WORDS = {"complete": "here", "receiving": "on its way", "failed": "failed"}
+STATUS_WORDS = {
+    "complete": marked("here"),
+    "receiving": marked("on its way"),
+    "failed": marked("failed"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +45,14 @@ class Image:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     company: Company
+    now: datetime
     image: Image
     zone: str
     captured: str
     facts: tuple[tuple[str, str], ...]
     previous: str | None
     following: str | None
+    page: str = "sites"
 
     @property
     def title(self) -> str:
@@ -79,9 +87,10 @@ def view(
     captured = image.captured_at.astimezone(zone)
     return View(
         company=company,
+        now=now,
         image=image,
         zone=words.zone_name(zone, now),
-        captured=f"{captured.day} {captured:%b %Y, %H:%M:%S}",
+        captured=f"{words.day(captured.date())}, {captured:%H:%M:%S}",
         facts=tuple(_facts(image)),
         previous=address(before) if before else None,
         following=address(after) if after else None,
@@ -89,18 +98,19 @@ def view(
 
 
 def _facts(image: Image) -> Iterator[tuple[str, str]]:
-    yield "Captured (UTC)", f"{image.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    yield _("Captured (UTC)"), f"{image.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     if image.received_at is not None:
         waited_s = (image.received_at - image.captured_at).total_seconds()
-        yield "Arrived", f"{words.duration(waited_s)} later"
-    yield "Bytes", STATUS_WORDS[image.status]
+        yield _("Arrived"), _("%(time)s later") % {"time": words.duration(waited_s)}
+    yield _("Bytes"), _(STATUS_WORDS[image.status])
     if image.error_message:
-        yield "Why", words.cut(image.error_message, 300)
+        yield _("Why"), words.cut(image.error_message, 300)
     if image.image_size is not None:
-        yield "Size", f"{image.image_size:,} bytes"
+        yield _("Size"), _("%(count)s bytes") % {"count": words.number(image.image_size)}
     if image.width_px and image.height_px:
-        yield "Pixels", f"{image.width_px} by {image.height_px}"
+        size = {"width": image.width_px, "height": image.height_px}
+        yield _("Pixels"), _("%(width)s by %(height)s") % size
     if image.quality is not None:
         reason = f": {words.cut(image.quality_reason, 200)}" if image.quality_reason else ""
-        yield "Quality", f"{image.quality}{reason}"
-    yield "Name on the camera", words.cut(image.image_name)
+        yield _("Quality"), f"{image.quality}{reason}"
+    yield _("Name on the camera"), words.cut(image.image_name)

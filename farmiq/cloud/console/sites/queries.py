@@ -5,14 +5,13 @@ Actions of people are database functions that check the rights again.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, datetime
-from typing import Any
+from datetime import date
 from uuid import UUID
 
 from psycopg.rows import class_row
 
 from farmiq.cloud.console.sites import strips
-from farmiq.cloud.console.sites.day import Alert, Change, WakeImage
+from farmiq.cloud.console.sites.day import Alert, WakeImage
 from farmiq.cloud.console.sites.images import Image
 from farmiq.cloud.console.sites.strips import GRACE, Camera, Stay, Wake
 from farmiq.cloud.console.sites.view import DAYS, Day, Site
@@ -48,16 +47,6 @@ select d.device_id, d.device_name, d.wake_schedule_cron, d.is_active, d.firmware
 from devices d
 left join device_assignments a on a.device_id = d.device_id and a.ended_at is null
 """
-
-
-async def role(connection: db.Connection, user_id: UUID) -> str | None:
-    """The person's role in the company that is looked at."""
-    name: str | None = await db.fetch_value(
-        connection,
-        "select role from memberships where user_id = %s and company_id = get_active_company_id()",
-        user_id,
-    )
-    return name
 
 
 async def sites(connection: db.Connection) -> list[Site]:
@@ -119,6 +108,16 @@ async def stays(connection: db.Connection, wanted: Sequence[UUID]) -> list[Stay]
     )
 
 
+async def sites_of(connection: db.Connection, session_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The site of each of these days."""
+    rows = await db.fetch_all(
+        connection,
+        "select session_id, site_id from site_device_sessions where session_id = any(%s)",
+        list(session_ids),
+    )
+    return dict(rows)
+
+
 async def images(connection: db.Connection, image_ids: Sequence[UUID]) -> dict[UUID, WakeImage]:
     """By their ids and not in a join: so the policy is evaluated once for all of them."""
     async with connection.cursor(row_factory=class_row(WakeImage), binary=True) as cursor:
@@ -153,23 +152,6 @@ async def cameras(
         f"{_CAMERA} where d.site_id = %(site_id)s or d.device_id = any(%(wanted)s) "
         "order by lower(d.device_name), d.device_id",
         {"site_id": site_id, "wanted": list(wanted), "grace": GRACE},
-    )
-
-
-async def waiting_changes(connection: db.Connection, wanted: Sequence[UUID]) -> list[Change]:
-    """The change of each camera that takes effect at its next midnight: the newest (C-71)."""
-    return await db.fetch_as(
-        connection,
-        Change,
-        """
-        select distinct on (device_id) change_id, device_id, new_wake_schedule_cron as cron,
-          effective_date
-        from device_schedule_changes
-        where device_id = any(%s) and applied_at is null and superseded_at is null
-          and cancelled_at is null
-        order by device_id, requested_at desc, position desc
-        """,
-        (list(wanted),),
     )
 
 
@@ -246,40 +228,3 @@ async def place_of(connection: db.Connection, image_id: UUID) -> tuple[UUID, UUI
 
 async def request_resend(connection: db.Connection, image_id: UUID) -> None:
     await connection.execute("select fn_request_resend(image_id => %s)", (image_id,))
-
-
-async def wake_times(
-    connection: db.Connection, cron: str | None, *, timezone: str, at: date
-) -> list[datetime]:
-    rows = await db.fetch_all(
-        connection,
-        """
-        select expected_at from fn_wake_instants(
-          cron_expression => %s, timezone => %s, session_date => %s) order by expected_at
-        """,
-        cron,
-        timezone,
-        at,
-    )
-    return [row[0] for row in rows]
-
-
-async def preview_change(connection: db.Connection, device_id: UUID, cron: str) -> dict[str, Any]:
-    answer: dict[str, Any] = await db.fetch_value(
-        connection,
-        "select fn_preview_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
-        device_id,
-        cron,
-    )
-    return answer
-
-
-async def request_change(connection: db.Connection, device_id: UUID, cron: str) -> None:
-    await connection.execute(
-        "select fn_request_schedule_change(device_id => %s, new_wake_schedule_cron => %s)",
-        (device_id, cron),
-    )
-
-
-async def cancel_change(connection: db.Connection, change_id: UUID) -> None:
-    await connection.execute("select fn_cancel_schedule_change(change_id => %s)", (change_id,))

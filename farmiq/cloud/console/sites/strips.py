@@ -11,8 +11,10 @@ from enum import StrEnum
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked, ngettext
 
 # A camera may wake a little late and needs time to send: it is overdue only after that.
 GRACE = timedelta(minutes=10)
@@ -20,6 +22,8 @@ GRACE = timedelta(minutes=10)
 WINDOW = timedelta(hours=1)
 # More cells are folded: they would be too narrow to see.
 MAX_CELLS = 144
+# In a list of sites each has a line or two.
+MAX_CELLS_IN_LIST = 48
 # A page shows at most so many wakes, the earliest; the counts of a day come from its session.
 MAX_WAKES = 50_000
 
@@ -35,13 +39,13 @@ class State(StrEnum):
 
 
 WORDS = {
-    State.RECEIVED: "received",
-    State.RECEIVING: "arriving now",
-    State.FAILED: "failed",
-    State.DUE: "due later",
-    State.OVERDUE: "overdue",
-    State.LOST: "lost",
-    State.NOT_REQUIRED: "not owed",
+    State.RECEIVED: marked("received"),
+    State.RECEIVING: marked("arriving now"),
+    State.FAILED: marked("failed"),
+    State.DUE: marked("due later"),
+    State.OVERDUE: marked("overdue"),
+    State.LOST: marked("lost"),
+    State.NOT_REQUIRED: marked("not owed"),
 }
 # Worst first: a folded cell shows the worst of its wakes.
 WORST = (
@@ -107,7 +111,7 @@ class Stay:
 class Cell:
     state: State
     late: bool
-    says: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,15 @@ class Tally:
     """How many of the cells are in a state."""
 
     state: State
-    word: str
     count: int
+
+    @property
+    def word(self) -> str:
+        return _(WORDS[self.state])
+
+    @property
+    def says(self) -> str:
+        return _("%(count)s %(word)s") % {"count": self.count, "word": self.word}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +140,44 @@ class Strip:
     extra: int
     extra_failed: int
 
-    @property
-    def says(self) -> str:
-        if not self.tallies:
-            return "No wakes are expected"
-        return ", ".join(f"{tally.count} {tally.word}" for tally in self.tallies)
+    def count(self, *states: State) -> int:
+        return sum(tally.count for tally in self.tallies if tally.state in states)
 
     @property
-    def problems(self) -> int:
-        return self.extra_failed + sum(
-            tally.count for tally in self.tallies if tally.state in PROBLEMS
+    def later(self) -> int:
+        return self.count(State.DUE)
+
+    @property
+    def received(self) -> int:
+        return self.count(State.RECEIVED)
+
+    @property
+    def due_so_far(self) -> int:
+        """Expected wakes whose time has come and that the camera owes."""
+        return sum(tally.count for tally in self.tallies) - self.count(
+            State.DUE, State.NOT_REQUIRED
         )
 
     @property
+    def says(self) -> str:
+        if not self.tallies:
+            return _("No wakes are expected")
+        return ", ".join(tally.says for tally in self.tallies)
+
+    @property
+    def problems(self) -> int:
+        return self.extra_failed + self.count(*PROBLEMS)
+
+    @property
     def problems_say(self) -> str:
-        texts = [f"{tally.count} {tally.word}" for tally in self.tallies if tally.state in PROBLEMS]
+        texts = [tally.says for tally in self.tallies if tally.state in PROBLEMS]
         return ", ".join([*texts, *([self.extra_failed_says] if self.extra_failed else [])])
 
     @property
     def extra_failed_says(self) -> str:
-        return f"{self.extra_failed} extra failed"
+        return ngettext("%(num)s extra failed", "%(num)s extra failed", self.extra_failed) % {
+            "num": self.extra_failed
+        }
 
 
 def state(wake: Wake, camera: Camera | None, *, now: datetime) -> State:
@@ -199,9 +228,14 @@ def arrived_late(wake: Wake) -> bool:
 
 
 def strip(
-    wakes: Iterable[Wake], cameras: Mapping[UUID, Camera], *, now: datetime, zone: ZoneInfo
+    wakes: Iterable[Wake],
+    cameras: Mapping[UUID, Camera],
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+    max_cells: int = MAX_CELLS,
 ) -> Strip:
-    """One cell per expected wake, in the order of their times."""
+    """One cell per expected wake, in the order of their times; folded if they are many."""
     all_wakes = list(wakes)
     extra = [wake for wake in all_wakes if wake.expected_at is None]
     expected = sorted(
@@ -211,11 +245,9 @@ def strip(
     cells = [_cell(wake, cameras.get(wake.device_id), now=now, zone=zone) for wake in expected]
     counts = Counter(cell.state for cell in cells)
     tallies = tuple(
-        Tally(cell_state, WORDS[cell_state], counts[cell_state])
-        for cell_state in State
-        if counts[cell_state]
+        Tally(cell_state, counts[cell_state]) for cell_state in State if counts[cell_state]
     )
-    per_cell = -(-len(cells) // MAX_CELLS) or 1
+    per_cell = -(-len(cells) // max_cells) or 1
     folded = [fold(cells[at : at + per_cell]) for at in range(0, len(cells), per_cell)]
     failed = sum(wake.status == "failed" for wake in extra)
     return Strip(tuple(folded), tallies, per_cell, len(extra), failed)
@@ -225,8 +257,10 @@ def _cell(wake: Wake, camera: Camera | None, *, now: datetime, zone: ZoneInfo) -
     wake_state = state(wake, camera, now=now)
     late = arrived_late(wake)
     due_at = wake.expected_at or wake.at
-    name = words.cut(camera.device_name) if camera else "a camera"
-    text = WORDS[wake_state] + (", arrived late" if late else "")
+    name = words.cut(camera.device_name) if camera else _("a camera")
+    text = _(WORDS[wake_state])
+    if late:
+        text = _("%(state)s, arrived late") % {"state": text}
     return Cell(wake_state, late, f"{due_at.astimezone(zone):%H:%M} {name}: {text}")
 
 
@@ -236,6 +270,9 @@ def fold(cells: Sequence[Cell]) -> Cell:
         return cells[0]
     worst = min(cells, key=lambda cell: WORST.index(cell.state))
     counts = Counter(cell.state for cell in cells)
-    text = ", ".join(f"{counts[state]} {WORDS[state]}" for state in WORST if counts[state])
-    first = cells[0].says.partition(" ")[0]
-    return Cell(worst.state, any(cell.late for cell in cells), f"from {first}: {text}")
+    text = ", ".join(Tally(state, counts[state]).says for state in WORST if counts[state])
+    says = _("from %(time)s: %(states)s") % {
+        "time": cells[0].title.partition(" ")[0],
+        "states": text,
+    }
+    return Cell(worst.state, any(cell.late for cell in cells), says)

@@ -12,17 +12,24 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud import completeness
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites.strips import Camera, Strip, Wake
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked, ngettext
 
 # After midnight a day opens within a minute; until then the page refreshes.
 OPENING = timedelta(seconds=30)
 # Ages on the page are at most this old.
 AGES = timedelta(minutes=1)
 DAYS = 14
-BANDS = ("complete", "acceptable", "warning", "alert")
+BANDS = {
+    "complete": marked("complete"),
+    "acceptable": marked("acceptable"),
+    "warning": marked("warning"),
+    "alert": marked("alert"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +85,12 @@ class Row:
     zone: str
     local_time: str
     day: Day | None
-    counts: str
-    complete: str
+    complete_percent: int | None
     with_extra: bool
     band: str
     strip: Strip
     days: tuple[DayCell, ...]
     days_say: str
-    cameras: str
-    last_seen: str
-    last_seen_utc: str
 
     @property
     def attention(self) -> bool:
@@ -103,6 +106,8 @@ class View:
     rows: tuple[Row, ...]
     refresh_at: datetime
     seen_until: datetime | None
+    page: str = "sites"
+    zone: str = ""
 
     @property
     def problems(self) -> int:
@@ -111,20 +116,29 @@ class View:
     @property
     def sentence(self) -> str:
         count = len(self.rows)
+        given = {"num": self.problems, "total": count}
         if not count:
-            return "No sites yet"
+            return _("No sites yet")
         if self.seen_until is not None:
-            return f"At least {self.problems} of {words.count(count, 'site')} need attention"
+            return _("At least %(num)s of %(total)s sites need attention") % given
         if not self.problems:
-            return "The only site is on track" if count == 1 else f"All {count} sites on track"
+            return ngettext("The only site is on track", "All %(num)s sites on track", count) % {
+                "num": count
+            }
         if count == 1:
-            return "The only site needs attention"
-        need = "needs" if self.problems == 1 else "need"
-        return f"{self.problems} of {count} sites {need} attention"
+            return _("The only site needs attention")
+        return (
+            ngettext(
+                "%(num)s of %(total)s sites needs attention",
+                "%(num)s of %(total)s sites need attention",
+                self.problems,
+            )
+            % given
+        )
 
     @property
     def title(self) -> str:
-        return words.title("Sites", problems=self.problems)
+        return words.title(_("Sites"), problems=self.problems)
 
 
 def site_address(
@@ -133,16 +147,6 @@ def site_address(
     given = {"date": day.isoformat() if day else None, "camera": camera}
     query = urlencode({name: str(value) for name, value in given.items() if value})
     return f"/sites/{site_id}{path}{'?' if query else ''}{query}"
-
-
-def counts(day: Day | None) -> str:
-    """The second line of DB2-05."""
-    if day is None:
-        return ""
-    return (
-        f"Expected: {day.expected} | Completed: {day.completed} | "
-        f"Failed: {day.failed} | Extra: {day.extra}"
-    )
 
 
 def band(day: Day | None) -> str:
@@ -170,19 +174,26 @@ def two_weeks(days: Mapping[date, Day], *, today: date) -> tuple[DayCell, ...]:
 
 def _day_cell(at: date, day: Day | None) -> DayCell:
     if day is None:
-        return DayCell(at, "none", 0, f"{completeness.day(at)}: no session")
+        return DayCell(at, "none", 0, f"{words.day(at)}: {_('no session')}")
     shown = completeness.shown(day.completed, day.expected)
     day_band = band(day)
-    text = "nothing expected" if shown is None else f"{shown}%"
-    if shown is not None:
-        text += " so far" if day_band == "going" else f", {day_band}"
-    return DayCell(at, day_band, (shown or 0) / 100, f"{completeness.day(at)}: {text}")
+    if shown is None:
+        text = _("nothing expected")
+    elif day_band == "going":
+        text = _("%(percent)s%% so far") % {"percent": shown}
+    else:
+        text = _("%(percent)s%%, %(band)s") % {"percent": shown, "band": _(BANDS[day_band])}
+    return DayCell(at, day_band, (shown or 0) / 100, f"{words.day(at)}: {text}")
 
 
 def _days_say(cells: Sequence[DayCell]) -> str:
     counts = Counter(cell.band for cell in cells if cell.band not in ("none", "going", "n/a"))
-    texts = [f"{counts[name]} {name}" for name in BANDS if counts[name]]
-    return ", ".join(texts) or "no day with expected wakes is over yet"
+    texts = [
+        _("%(count)s %(word)s") % {"count": counts[name], "word": _(word)}
+        for name, word in BANDS.items()
+        if counts[name]
+    ]
+    return ", ".join(texts) or _("no day with expected wakes is over yet")
 
 
 def view(
@@ -236,25 +247,21 @@ def _row(
     today = days.get(site.today)
     cells = two_weeks(days, today=site.today)
     of_today = wakes.get(today.session_id, ()) if today else ()
-    strip = strips.strip(of_today, cameras, now=now, zone=zone)
+    strip = strips.strip(of_today, cameras, now=now, zone=zone, max_cells=strips.MAX_CELLS_IN_LIST)
     return Row(
         site=site,
         key=f"s-{site.site_id}",
         href=site_address(site.site_id),
-        date_words=completeness.day(site.today),
+        date_words=words.day(site.today),
         zone=words.zone_name(zone, now),
         local_time=f"{now.astimezone(zone):%H:%M}",
         day=today,
-        counts=counts(today),
-        complete=completeness.words(today.completed, today.expected) if today else "",
+        complete_percent=completeness.shown(today.completed, today.expected) if today else None,
         with_extra=with_extra(today, strip),
         band=band(today),
         strip=strip,
         days=cells,
         days_say=_days_say(cells),
-        cameras=words.count(site.cameras, "camera") if site.cameras else "no camera",
-        last_seen=ago(site.last_seen_at, now=now),
-        last_seen_utc=utc(site.last_seen_at),
     )
 
 
@@ -283,11 +290,3 @@ def refresh_at(
     )
     changes = (at for at in (*overdue, *ends) if at > now)
     return min((now + AGES, *changes))
-
-
-def ago(at: datetime | None, *, now: datetime) -> str:
-    return "never" if at is None else words.ago((now - at).total_seconds())
-
-
-def utc(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,4 +1,4 @@
-"""Pure: the page Latest readings, from the stored rows and the time.
+"""Pure: the page Telemetry, from the stored rows and the time.
 
 A sensor is one metric of one device. Its state is decided only here: the sentence, the title, the
 table and the JSON all come from the same rows.
@@ -8,18 +8,21 @@ import hashlib
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
+from urllib.parse import quote
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry import sparkline
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.messages import instants
+from farmiq.ui import metrics, sparkline, words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import ngettext
+from farmiq.ui.metrics import Catalogue, Metric
+from farmiq.ui.sparkline import Point
 
 MIN_INTERVAL_S = 10.0
 MAX_INTERVAL_S = 366 * 86_400.0
@@ -31,7 +34,11 @@ WORTH_SAYING_S = 120.0
 # A bucket is sent some time after its end (TELEMETRY_AGG_SETTLE_SECONDS at the edge).
 SETTLES_S = 30.0
 WINDOW_S = {"1m": 60.0, "1h": 3600.0, "1d": 86400.0}
-MEANS = {"1m": "mean of a minute", "1h": "mean of an hour", "1d": "mean of a day"}
+# The expected interval is the usual one of so many readings: a page needs no more to say "late".
+INTERVAL_READINGS = 9
+# A page refreshes itself this much after a sensor turns late.
+TURN_S = 0.5
+PAGE = "telemetry"
 
 
 class State(StrEnum):
@@ -42,6 +49,7 @@ class State(StrEnum):
 
 
 # Problems first, revoked devices last.
+PROBLEMS = frozenset({State.LATE, State.AHEAD})
 _RANK = {State.LATE: 0, State.AHEAD: 0, State.CURRENT: 1, State.REVOKED: 2}
 
 
@@ -72,17 +80,28 @@ class Reading:
 class Row:
     reading: Reading
     key: str
-    again: bool
+    href: str
+    metric: Metric
     state: State
     interval_s: float
     late_at: datetime
-    age: str
     value: str
+    low: str
+    high: str
     mean: str
-    captured: str
-    captured_utc: str
     arrived: str
     spark: sparkline.Drawing
+
+    @property
+    def is_problem(self) -> bool:
+        return self.state in PROBLEMS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    device_id: str
+    label: str
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +109,13 @@ class Barn:
     key: str
     farm_id: str
     barn_id: str
-    rows: tuple[Row, ...]
+    name: str
+    farm_name: str
+    devices: tuple[Device, ...]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row for device in self.devices for row in device.rows)
 
     @property
     def sensors(self) -> int:
@@ -117,6 +142,7 @@ class View:
     now: datetime
     as_of: str
     barns: tuple[Barn, ...]
+    page: str = PAGE
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -141,29 +167,56 @@ class View:
     @property
     def sentence(self) -> str:
         if self.rows and not self.sensors:
-            return "Every sensor was revoked"
-        barns = sum(barn.sensors > 0 for barn in self.barns)
-        return sentence(sensors=self.sensors, barns=barns, late=self.late, ahead=self.ahead)
+            return _("Every sensor was revoked")
+        return sentence(sensors=self.sensors, late=self.late, ahead=self.ahead)
+
+    @property
+    def name(self) -> str:
+        return _("Telemetry")
 
     @property
     def title(self) -> str:
-        return words.title("Latest readings", problems=self.problems)
+        return words.title(self.name, problems=self.problems)
+
+    @property
+    def refresh_at(self) -> datetime | None:
+        """When the next sensor turns late, if nothing arrives."""
+        return turns_at(self.rows)
 
 
-def view(company: Company, readings: Sequence[Reading], *, now: datetime) -> View:
+def view(
+    company: Company,
+    readings: Sequence[Reading],
+    *,
+    now: datetime,
+    catalogue: Catalogue | None = None,
+    names: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+) -> View:
+    """`names`: of barns that are registered, by farm_id and barn_id: the barn's and the farm's."""
+    known = catalogue or Catalogue()
     zone = words.zone(company.timezone)
     ordered = sorted(readings, key=_place)
     barns = [
-        _barn(farm_id, barn_id, list(group), now=now, zone=zone)
-        for (farm_id, barn_id), group in itertools.groupby(ordered, key=_barn_of)
+        _barn(place, list(group), (names or {}).get(place), known, now=now, zone=zone)
+        for place, group in itertools.groupby(ordered, key=_barn_of)
     ]
     return View(
         company=company,
         zone=words.zone_name(zone, now),
         now=now,
-        as_of=now.astimezone(zone).strftime("%H:%M:%S"),
+        as_of=f"{now.astimezone(zone):%H:%M:%S}",
         barns=tuple(sorted(barns, key=lambda barn: barn.problems == 0)),
     )
+
+
+def turns_at(rows: Iterable[Row]) -> datetime | None:
+    current = [row.late_at for row in rows if row.state is State.CURRENT]
+    return min(current) + timedelta(seconds=TURN_S) if current else None
+
+
+def address(device_id: str, metric_type: str) -> str:
+    """The page of a sensor."""
+    return f"/telemetry/{quote(device_id, safe='')}/{quote(metric_type, safe='')}"
 
 
 def expected_interval_s(instants: Sequence[datetime]) -> float:
@@ -180,7 +233,8 @@ def expected_interval_s(instants: Sequence[datetime]) -> float:
 
 def _interval_s(reading: Reading) -> float:
     """Buckets come at most once per window, and a little after their end."""
-    interval_s = expected_interval_s([point.at for point in reading.history])
+    newest = reading.history[-INTERVAL_READINGS:]
+    interval_s = expected_interval_s([point.at for point in newest])
     if reading.window is None:
         return interval_s
     return max(interval_s, WINDOW_S[reading.window]) + SETTLES_S
@@ -197,26 +251,36 @@ def state(captured_at: datetime, *, interval_s: float, now: datetime) -> State:
     return State.LATE if age_s > 2 * interval_s else State.CURRENT
 
 
-def sentence(*, sensors: int, barns: int, late: int, ahead: int) -> str:
+def sentence(*, sensors: int, late: int, ahead: int) -> str:
     if sensors == 0:
-        return "No sensor has reported yet"
+        return _("No sensor has reported yet")
     if late == ahead == 0:
-        reports = "reports; it is current" if sensors == 1 else "report; all current"
-        return f"{words.count(sensors, 'sensor')} in {words.count(barns, 'barn')} {reports}"
-    late_part = f"{_share(late, sensors)} late" if late else ""
-    if not ahead:
-        return late_part
-    clocks = "a clock that runs" if ahead == 1 else "clocks that run"
+        return ngettext(
+            "The only sensor is current", "All %(num)s sensors are current", sensors
+        ) % {"num": sensors}
+    return "; ".join(text for text in (_late(late, sensors), _ahead(ahead, sensors)) if text)
+
+
+def _late(late: int, sensors: int) -> str:
     if not late:
-        return f"{_share(ahead, sensors, verb=('has', 'have'))} {clocks} ahead"
-    return f"{late_part}; {ahead} {'has' if ahead == 1 else 'have'} {clocks} ahead"
+        return ""
+    if late == sensors:
+        return ngettext("The only sensor is late", "All %(num)s sensors are late", late) % {
+            "num": late
+        }
+    return ngettext(
+        "%(num)s of %(total)s sensors is late", "%(num)s of %(total)s sensors are late", late
+    ) % {"num": late, "total": sensors}
 
 
-def _share(count: int, total: int, *, verb: tuple[str, str] = ("is", "are")) -> str:
-    singular, plural = verb
-    if count == total:
-        return f"The only sensor {singular}" if count == 1 else f"All {count} sensors {plural}"
-    return f"{count} of {total} sensors {singular if count == 1 else plural}"
+def _ahead(ahead: int, sensors: int) -> str:
+    if not ahead:
+        return ""
+    return ngettext(
+        "%(num)s of %(total)s sensors has a clock that runs ahead",
+        "%(num)s of %(total)s sensors have clocks that run ahead",
+        ahead,
+    ) % {"num": ahead, "total": sensors}
 
 
 def _place(reading: Reading) -> tuple[str, str, str, str]:
@@ -228,58 +292,88 @@ def _barn_of(reading: Reading) -> tuple[str, str]:
 
 
 def _barn(
-    farm_id: str, barn_id: str, readings: Sequence[Reading], *, now: datetime, zone: ZoneInfo
+    place: tuple[str, str],
+    readings: Sequence[Reading],
+    names: tuple[str, str] | None,
+    catalogue: Catalogue,
+    *,
+    now: datetime,
+    zone: ZoneInfo,
 ) -> Barn:
-    states = [(reading, _state(reading, now=now)) for reading in readings]
-    states.sort(key=lambda item: _RANK[item[1]])
-    before = [None, *(reading.device_id for reading, _ in states)]
-    rows = tuple(
-        _row(reading, state, again=reading.device_id == above, now=now, zone=zone)
-        for (reading, state), above in zip(states, before, strict=False)
+    farm_id, barn_id = place
+    devices = [
+        _device(device_id, barn_id, list(group), catalogue, now=now, zone=zone)
+        for device_id, group in itertools.groupby(readings, key=lambda one: one.device_id)
+    ]
+    return Barn(
+        key=html_id("b", farm_id, barn_id),
+        farm_id=farm_id,
+        barn_id=barn_id,
+        name=names[0] if names else barn_id,
+        farm_name=names[1] if names else farm_id,
+        devices=tuple(sorted(devices, key=lambda device: _RANK[device.rows[0].state])),
     )
-    return Barn(key=_key("b", farm_id, barn_id), farm_id=farm_id, barn_id=barn_id, rows=rows)
 
 
-def _state(reading: Reading, *, now: datetime) -> State:
+def _device(
+    device_id: str,
+    barn_id: str,
+    readings: Sequence[Reading],
+    catalogue: Catalogue,
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+) -> Device:
+    rows = [_row(reading, catalogue, now=now, zone=zone) for reading in readings]
+    return Device(
+        device_id=device_id,
+        label=metrics.device_label(device_id, barn_id),
+        rows=tuple(sorted(rows, key=lambda row: _RANK[row.state])),
+    )
+
+
+def _state(reading: Reading, interval_s: float, *, now: datetime) -> State:
     if reading.revoked:
         return State.REVOKED
-    return state(reading.captured_at, interval_s=_interval_s(reading), now=now)
+    return state(reading.captured_at, interval_s=interval_s, now=now)
 
 
-def _row(reading: Reading, state: State, *, again: bool, now: datetime, zone: ZoneInfo) -> Row:
+def _row(reading: Reading, catalogue: Catalogue, *, now: datetime, zone: ZoneInfo) -> Row:
     interval_s = _interval_s(reading)
+    metric = catalogue.of(reading.metric_type)
+    span = metric.span(point.value for point in reading.history)
+    spark = sparkline.draw(reading.history, interval_s=interval_s, now=now, min_span=span)
     return Row(
         reading=reading,
-        key=_key("s", reading.device_id, reading.metric_type),
-        again=again,
-        state=state,
+        key=html_id("s", reading.device_id, reading.metric_type),
+        href=address(reading.device_id, reading.metric_type),
+        metric=metric,
+        state=_state(reading, interval_s, now=now),
         interval_s=interval_s,
         late_at=min(reading.captured_at, now) + timedelta(seconds=2 * interval_s),
-        age=_age(state, (now - reading.captured_at).total_seconds()),
-        value=words.number(reading.value),
-        mean=MEANS.get(reading.window or "", ""),
-        captured=words.instant(reading.captured_at, now=now, zone=zone),
-        captured_utc=f"{reading.captured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        value=metric.text(reading.value),
+        low=metric.text(spark.lowest),
+        high=metric.text(spark.highest),
+        mean=mean(reading.window),
         arrived=_arrived(reading, now=now, zone=zone),
-        spark=sparkline.draw(reading.history, interval_s=interval_s, now=now),
+        spark=spark,
     )
 
 
-def _age(state: State, age_s: float) -> str:
-    if state is State.AHEAD:
-        return f"clock {words.duration(-age_s)} ahead"
-    ago = words.ago(age_s)
-    return ago if state is State.CURRENT else f"last reading {ago}"
+def mean(window: str | None) -> str:
+    """What the value of an aggregate is."""
+    texts = {"1m": _("mean of a minute"), "1h": _("mean of an hour"), "1d": _("mean of a day")}
+    return texts.get(window or "", "")
 
 
 def _arrived(reading: Reading, *, now: datetime, zone: ZoneInfo) -> str:
     waited_s = (reading.arrived_at - reading.captured_at).total_seconds()
     if waited_s < WORTH_SAYING_S:
         return ""
-    return f"arrived {words.instant(reading.arrived_at, now=now, zone=zone)}"
+    return words.instant(reading.arrived_at, now=now, zone=zone)
 
 
-def _key(kind: str, *parts: str) -> str:
+def html_id(kind: str, *parts: str) -> str:
     """An id for HTML: names of devices may have any character, ids may not."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
     return f"{kind}-{digest[:12]}"

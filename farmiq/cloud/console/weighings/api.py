@@ -9,12 +9,13 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, Id, PathId, route
-from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.plumbing.http import HttpError
+from farmiq.ui import look, words
 
 SESSIONS = "/api/v1/weighvision/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"

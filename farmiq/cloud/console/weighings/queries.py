@@ -1,11 +1,11 @@
 """The console's SQL about weighings, with the person's rights (row level security)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.console.weighings.view import Event, Weighing
+from farmiq.cloud.console.weighings.view import Estimate, Event, Weighing
 from farmiq.farm import sessions
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
@@ -125,6 +125,57 @@ async def beside(
     )
     ((before, after),) = await cursor.fetchall()
     return before, after
+
+
+async def place(
+    connection: db.Connection, weighing: Weighing, *, begin: datetime, end: datetime
+) -> tuple[int, int]:
+    """Which of how many weighings within these bounds it is, the earliest first."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select count(*) filter (where (start_at, session_id) <= (%s, %s)), count(*)
+        from weight_sessions where start_at >= %s and start_at < %s
+        """,
+        weighing.start_at,
+        weighing.session_id,
+        begin,
+        end,
+    )
+    return rows[0][0], rows[0][1]
+
+
+async def estimate(connection: db.Connection, weighing: Weighing) -> Estimate | None:
+    """What a model last made of an image of it; None until a model looks at images."""
+    rows = await db.fetch_as(
+        connection,
+        Estimate,
+        """
+        select predicted_weight_kg, confidence, model_version,
+          (payload ->> 'low_kg')::double precision as low_kg,
+          (payload ->> 'high_kg')::double precision as high_kg
+        from inference_events
+        where session_id = %s and predicted_weight_kg is not null
+          and occurred_at >= %s - interval '1 day' and occurred_at < %s + interval '31 days'
+        order by occurred_at desc limit 1
+        """,
+        (weighing.session_id, weighing.start_at, weighing.start_at),
+    )
+    return rows[0] if rows else None
+
+
+async def targets(connection: db.Connection, day: date) -> dict[tuple[str, str], float]:
+    """The mean weight that the breed standard expects on this day, by farm and barn."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select farm_id, barn_id, max(expected_value) from kpi_daily
+        where kpi_date = %s and kpi_type = 'weight_mean' and expected_value is not null
+        group by 1, 2
+        """,
+        day,
+    )
+    return {(farm_id, barn_id): target for farm_id, barn_id, target in rows}
 
 
 async def last_at(connection: db.Connection) -> datetime | None:

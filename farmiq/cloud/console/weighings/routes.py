@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from farmiq import api
-from farmiq.cloud.console import look, pages, words
+from farmiq.cloud.console import pages
 from farmiq.cloud.console.weighings import api as weighing_api
 from farmiq.cloud.console.weighings import queries
 from farmiq.cloud.console.weighings import view as weighings
@@ -18,6 +18,7 @@ from farmiq.cloud.console.weighings.view import Detail, View, Weighing
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db
 from farmiq.plumbing.http import HttpError
+from farmiq.ui import look, words
 
 
 class DayFilter(api.Filter):
@@ -81,6 +82,7 @@ class WeighingPages:
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await queries.here(connection, queries.pictures(shown))
             last_at = None if weighings_of_day else await queries.last_at(connection)
+            targets = await queries.targets(connection, query.day or now.astimezone(zone).date())
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
@@ -89,6 +91,7 @@ class WeighingPages:
             query=query,
             here=here,
             last_at=last_at,
+            targets=targets,
             now=now,
         )
 
@@ -101,6 +104,8 @@ class WeighingPages:
             zone = words.zone(company.timezone)
             begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
             before, after = await queries.beside(connection, weighing, begin=begin, end=end)
+            place = await queries.place(connection, weighing, begin=begin, end=end)
+            estimate = await queries.estimate(connection, weighing)
         return weighings.detail(
             company,
             weighing,
@@ -109,6 +114,8 @@ class WeighingPages:
             image=_image_number(request.query_params.get("image")),
             before=before,
             after=after,
+            place=place,
+            estimate=estimate,
             now=now,
         )
 

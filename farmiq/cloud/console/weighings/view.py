@@ -4,54 +4,49 @@ A weighing is a weigh session as people see it. The sentence, the tabs, the hist
 all come from the same rows: those of one day in the company's own zone.
 """
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console import words
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
+from farmiq.cloud.console.weighings import spreads
+from farmiq.cloud.console.weighings.spreads import Spread
 from farmiq.farm import buckets
 from farmiq.messages import weighvision
-from farmiq.messages.kinds import MAX_WEIGHT_KG
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked, ngettext
 
 INCOMPLETE = "INCOMPLETE"
 STATES = ("created", "finalized", "cancelled", INCOMPLETE)
-# The state as people read it; the shape beside it is in icons.html under the state's own name.
+# The state as people read it, and the tone of its chip.
 STATE_WORDS = {
-    "created": "Open",
-    "finalized": "Finalized",
-    "cancelled": "Cancelled",
-    INCOMPLETE: "Incomplete",
+    "created": marked("Open"),
+    "finalized": marked("Finalized"),
+    "cancelled": marked("Cancelled"),
+    INCOMPLETE: marked("Incomplete"),
 }
+TONES = {"created": "info", "finalized": "good", "cancelled": "muted", INCOMPLETE: "warn"}
 ON_A_PAGE = 50
-# Uniformity is the share of animals within this part of the mean.
-UNIFORM_SHARE = 0.10
-MIN_WEIGHT_KG = 0.001
-MAX_BARS = 12
-_STEPS = (1, 2, 2.5, 5, 10)
-# 2.3 / 0.05 is a little less than 46.
-_SLACK = 1e-9
 _PART_WORDS = {
-    "created": "no start",
-    "weight": "no weight",
-    "image": "no image",
-    "finalized": "no end",
+    "created": marked("no start"),
+    "weight": marked("no weight"),
+    "image": marked("no image"),
+    "finalized": marked("no end"),
 }
 _EVENT_WORDS = {
-    weighvision.SESSION_CREATED: "Session began",
-    weighvision.WEIGHT_RECORDED: "Weight",
-    weighvision.IMAGE_CAPTURED: "Image",
-    weighvision.SESSION_FINALIZED: "Session finalized",
-    weighvision.SESSION_CANCELLED: "Given up by the station",
-    weighvision.SESSION_INCOMPLETE: "Parts missing at the edge",
+    weighvision.SESSION_CREATED: marked("Session began"),
+    weighvision.WEIGHT_RECORDED: marked("Weight"),
+    weighvision.IMAGE_CAPTURED: marked("Image"),
+    weighvision.SESSION_FINALIZED: marked("Session finalized"),
+    weighvision.SESSION_CANCELLED: marked("Given up by the station"),
+    weighvision.SESSION_INCOMPLETE: marked("Parts missing at the edge"),
 }
 
 
@@ -81,9 +76,10 @@ class Weighing:
     @property
     def lacking(self) -> tuple[str, ...]:
         """What is missing for a valid session, in words; also which images are."""
-        texts = [_PART_WORDS[part] for part in self.missing]
+        texts = [_(_PART_WORDS[part]) for part in self.missing]
         if self.media_ids and self.image_count not in (None, len(self.media_ids)):
-            texts.append(f"{len(self.media_ids)} of {self.image_count} images")
+            given = {"here": len(self.media_ids), "count": self.image_count}
+            texts.append(_("%(here)s of %(count)s images") % given)
         return tuple(texts)
 
     @property
@@ -115,33 +111,31 @@ class Row:
     key: str
     href: str
     word: str
+    tone: str
     why: str
-    weight: str
     captured: str
-    captured_utc: str
     arrived: str
     picture: Picture | None
 
+    @property
+    def weight(self) -> str:
+        """Without its unit; empty if nothing was weighed."""
+        return "" if self.weighing.weight_kg is None else words.number(self.weighing.weight_kg, 2)
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """Weights from `low` up to `high`; `share` is its height as a part of the highest."""
-
-    low: float
-    high: float
-    count: int
-    share: float
+    @property
+    def is_first_weight(self) -> bool:
+        return self.weighing.final_weight_kg is None and self.weighing.weight_kg is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The distribution of the weights of a day, of finalized weighings only."""
+class Estimate:
+    """What a model made of an image; it never replaces the scale (C-89). `confidence`: a share."""
 
-    count: int
-    mean_kg: float
-    cv_percent: float | None
-    uniformity_percent: float
-    bars: tuple[Bar, ...]
+    predicted_weight_kg: float
+    confidence: float
+    model_version: str
+    low_kg: float | None = None
+    high_kg: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +184,7 @@ class View:
     stations: tuple[str, ...]
     spread: Spread | None
     last_day: date | None
+    page: str = "weighings"
 
     @property
     def day_words(self) -> str:
@@ -211,17 +206,24 @@ class View:
 
     @property
     def sentence(self) -> str:
-        when = "today" if self.is_today else f"on {self.day_words}"
+        given = {"num": self.total, "incomplete": self.incomplete, "day": self.day_words}
         if not self.total:
-            return f"No weighings {when}"
-        counted = f"{words.count(self.total, 'weighing')} {when}"
+            return (
+                _("No weighings today") if self.is_today else _("No weighings on %(day)s") % given
+            )
+        if self.is_today:
+            counted = ngettext("%(num)s weighing today", "%(num)s weighings today", self.total)
+        else:
+            counted = ngettext(
+                "%(num)s weighing on %(day)s", "%(num)s weighings on %(day)s", self.total
+            )
         if not self.incomplete:
-            return counted
-        return f"{counted}; {self.incomplete} incomplete"
+            return counted % given
+        return _("%(counted)s; %(incomplete)s incomplete") % {**given, "counted": counted % given}
 
     @property
     def title(self) -> str:
-        return words.title("Weighings", problems=self.incomplete)
+        return words.title(_("Weighings"), problems=self.incomplete)
 
     @property
     def fragment(self) -> str:
@@ -250,10 +252,14 @@ class EventRow:
     event_id: UUID
     key: str
     word: str
-    amount: str
+    weight_kg: float | None
+    occurred_at: datetime
     at: str
-    at_utc: str
     arrived: str
+
+    @property
+    def weight(self) -> str:
+        return "" if self.weight_kg is None else words.number(self.weight_kg, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +273,12 @@ class Detail:
     pictures: tuple[Picture, ...]
     shown: int
     day: date
+    number: int
+    total: int
+    estimate: Estimate | None
     previous: str | None
     following: str | None
+    page: str = "weighings"
 
     @property
     def picture(self) -> Picture | None:
@@ -281,7 +291,8 @@ class Detail:
     @property
     def title(self) -> str:
         problems = int(self.row.weighing.state == INCOMPLETE)
-        return words.title(f"Weighing {self.row.captured}", problems=problems)
+        name = _("Weighing %(time)s") % {"time": self.row.captured}
+        return words.title(name, problems=problems)
 
     @property
     def fragment(self) -> str:
@@ -301,8 +312,12 @@ def view(
     here: Collection[UUID],
     last_at: datetime | None,
     now: datetime,
+    targets: Mapping[tuple[str, str], float] | None = None,
 ) -> View:
-    """`weighings` are all of the day; `here` are the images that the cloud has."""
+    """`weighings` are all of the day; `here` are the images that the cloud has.
+
+    `targets`: what the breed standard expects on this day of each barn (farm, barn).
+    """
     zone = words.zone(company.timezone)
     today = now.astimezone(zone).date()
     of_station = [weighing for weighing in weighings if query.station in (None, weighing.device_id)]
@@ -326,9 +341,20 @@ def view(
         stations=tuple(
             sorted({weighing.device_id for weighing in weighings if weighing.device_id})
         ),
-        spread=spread([w for e in of_station if (w := e.final_weight_kg) is not None]),
+        spread=spreads.spread(
+            [weight for e in of_station if (weight := e.final_weight_kg) is not None],
+            target_kg=_target(of_station, targets or {}),
+        ),
         last_day=last_at.astimezone(zone).date() if last_at else None,
     )
+
+
+def _target(
+    weighings: Sequence[Weighing], targets: Mapping[tuple[str, str], float]
+) -> float | None:
+    """The one target of all barns that are shown; None if they have several or none."""
+    barns = {(weighing.farm_id, weighing.barn_id) for weighing in weighings}
+    return targets.get(barns.pop()) if len(barns) == 1 else None
 
 
 def matching_of(weighings: Sequence[Weighing], query: WeighingsQuery) -> list[Weighing]:
@@ -345,7 +371,7 @@ def on_page(weighings: Sequence[Weighing], page: int) -> Sequence[Weighing]:
 
 def _tabs(query: WeighingsQuery, counts: Mapping[str, int], total: int) -> tuple[Tab, ...]:
     every = Tab(
-        state="", word="All", count=total, href=query.address(state=None, page=1),
+        state="", word=_("All"), count=total, href=query.address(state=None, page=1),
         chosen=query.state is None,
     )  # fmt: skip
     return (
@@ -353,7 +379,7 @@ def _tabs(query: WeighingsQuery, counts: Mapping[str, int], total: int) -> tuple
         *(
             Tab(
                 state=state,
-                word=STATE_WORDS[state],
+                word=_(STATE_WORDS[state]),
                 count=counts.get(state, 0),
                 href=query.address(state=state, page=1),
                 chosen=query.state == state,
@@ -370,13 +396,10 @@ def row(weighing: Weighing, *, here: Collection[UUID], zone: ZoneInfo) -> Row:
         weighing=weighing,
         key=f"w-{weighing.session_id}",
         href=address(weighing),
-        word=STATE_WORDS[weighing.state],
+        word=_(STATE_WORDS[weighing.state]),
+        tone=TONES[weighing.state],
         why=_why(weighing),
-        weight="no weight"
-        if weighing.weight_kg is None
-        else f"{words.number(weighing.weight_kg)} kg",
         captured=words.instant(weighing.start_at, now=weighing.start_at, zone=zone),
-        captured_utc=f"{weighing.start_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         arrived=_arrived(
             weighing.start_at, weighing.received_at, day_of=weighing.start_at, zone=zone
         ),
@@ -394,8 +417,10 @@ def detail(
     before: UUID | None,
     after: UUID | None,
     now: datetime,
+    place: tuple[int, int] = (1, 1),
+    estimate: Estimate | None = None,
 ) -> Detail:
-    """`before` and `after` are the weighings beside it on its day."""
+    """`before` and `after` are the weighings beside it on its day; `place`: which of how many."""
     zone = words.zone(company.timezone)
     pictures = tuple(
         Picture(media_id=media_id, here=media_id in here) for media_id in weighing.media_ids
@@ -411,6 +436,9 @@ def detail(
         pictures=pictures,
         shown=shown,
         day=weighing.start_at.astimezone(zone).date(),
+        number=place[0],
+        total=place[1],
+        estimate=estimate,
         previous=_step(weighing, shown - 1, len(pictures), before),
         following=_step(weighing, shown + 1, len(pictures), after),
     )
@@ -428,47 +456,8 @@ def address(weighing: Weighing, *, path: str = "", image: int = 1) -> str:
     return f"/weighings/{weighing.session_id}{path}{suffix}"
 
 
-def spread(weights_kg: Sequence[float]) -> Spread | None:
-    """None if nothing was weighed. Uniformity: the share within 10 % of the mean.
-
-    Impossible weights are left out.
-    """
-    weights = [weight for weight in weights_kg if MIN_WEIGHT_KG <= weight <= MAX_WEIGHT_KG]
-    if not weights:
-        return None
-    mean = statistics.fmean(weights)
-    near = sum(abs(weight - mean) <= UNIFORM_SHARE * mean for weight in weights)
-    return Spread(
-        count=len(weights),
-        mean_kg=mean,
-        cv_percent=100 * statistics.stdev(weights) / mean if len(weights) > 1 else None,
-        uniformity_percent=100 * near / len(weights),
-        bars=_bars(weights),
-    )
-
-
-def _bars(weights: Sequence[float]) -> tuple[Bar, ...]:
-    """At most twelve bars, of a round width."""
-    low, high = min(weights), max(weights)
-    width = _width((high - low) / MAX_BARS, least=high * 0.005)
-    first = math.floor(low / width + _SLACK)
-    counts = Counter(math.floor(weight / width + _SLACK) - first for weight in weights)
-    highest = max(counts.values())
-    return tuple(
-        Bar((first + n) * width, (first + n + 1) * width, counts[n], counts[n] / highest)
-        for n in range(max(counts) + 1)
-    )
-
-
-def _width(about: float, *, least: float) -> float:
-    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
-    wanted = max(about, least)
-    power = 10.0 ** math.floor(math.log10(wanted))
-    return next(step * power for step in _STEPS if step * power >= wanted * (1 - 1e-9))
-
-
 def day_words(day: date) -> str:
-    return f"{day:%A} {day.day} {day:%B %Y}"
+    return f"{words.weekday(day)} {words.day(day)}"
 
 
 def _why(weighing: Weighing) -> str:
@@ -489,10 +478,10 @@ def _event_row(event: Event, *, day_of: datetime, zone: ZoneInfo) -> EventRow:
     return EventRow(
         event_id=event.event_id,
         key=f"e-{event.event_id}",
-        word=_EVENT_WORDS.get(event.event_type, event.event_type),
-        amount="" if event.weight_kg is None else f"{words.number(event.weight_kg)} kg",
+        word=_(_EVENT_WORDS.get(event.event_type, event.event_type)),
+        weight_kg=event.weight_kg,
+        occurred_at=event.occurred_at,
         at=words.instant(event.occurred_at, now=day_of, zone=zone),
-        at_utc=f"{event.occurred_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         arrived=_arrived(event.occurred_at, event.stored_at, day_of=day_of, zone=zone),
     )
 
@@ -502,4 +491,4 @@ def _arrived(
 ) -> str:
     if (arrived_at - captured_at).total_seconds() < WORTH_SAYING_S:
         return ""
-    return f"arrived {words.instant(arrived_at, now=day_of, zone=zone)}"
+    return _("arrived %(time)s") % {"time": words.instant(arrived_at, now=day_of, zone=zone)}

@@ -9,7 +9,8 @@ as $$
     select count(*) from public.alert_episodes e
     where e.tenant_id = h.tenant_id and e.edge_cluster_id = h.edge_cluster_id
       and e.source = 'edge' and e.state <> 'withdrawn' and e.opened_at <= h.sent_at
-      and coalesce(e.resolved_at, 'infinity'::timestamptz) > h.sent_at)) end
+      and (coalesce(e.resolved_at, 'infinity'::timestamptz) > h.sent_at or e.is_open_at_edge)))
+    end
   from public.edge_heartbeats h where h.tenant_id = tenant and h.edge_cluster_id = edge
 $$;
 revoke execute on function fn_edge_alerts_missing(text, text) from public;

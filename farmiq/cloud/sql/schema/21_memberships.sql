@@ -19,5 +19,9 @@ create policy memberships_owner on memberships for all to current_user
   using (true) with check (true);
 create policy memberships_service on memberships for select to farmiq_service using (true);
 create policy memberships_jobs on memberships for select to farmiq_jobs using (true);
+create policy memberships_jobs_add on memberships for insert to farmiq_jobs with check (true);
+create policy memberships_jobs_change on memberships for update to farmiq_jobs
+  using (true) with check (true);
 grant select on memberships to authenticated, farmiq_service;
 grant select (user_id, company_id, role) on memberships to farmiq_jobs;
+grant insert (user_id, company_id, role), update (role) on memberships to farmiq_jobs;

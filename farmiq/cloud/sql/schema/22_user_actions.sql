@@ -1,11 +1,14 @@
--- Who added, changed or removed which person. It is only ever added to: when a person is gone, their
+-- Who added, changed or removed which person, and what people did to their own account. It is only
+-- ever added to: when a person is gone, their
 -- user_id in other tables (device_schedule_changes.requested_by) is still told apart by it.
 create table user_actions (
   action_id uuid constraint user_actions_pkey primary key,
   at timestamptz not null,
   actor text not null,
   action text not null constraint user_actions_action_known
-    check (action in ('add', 'change', 'password', 'remove')),
+    check (action in ('add', 'change', 'password', 'remove', 'language', 'second_factor_on',
+      'second_factor_off', 'reset_second_factor', 'recovery_codes', 'recovery_code_used',
+      'end_session', 'end_other_sessions', 'second_factor_rule')),
   company_id uuid not null
     constraint user_actions_company_fkey references companies (company_id),
   user_id uuid not null,
@@ -23,4 +26,10 @@ create policy "Users see in their company" on user_actions for select to authent
 create policy user_actions_owner on user_actions for all to current_user
   using (true) with check (true);
 create policy user_actions_service on user_actions for select to farmiq_service using (true);
+create policy user_actions_service_add on user_actions for insert to farmiq_service
+  with check (true);
+create policy user_actions_jobs on user_actions for insert to farmiq_jobs with check (true);
 grant select on user_actions to authenticated, farmiq_service;
+grant insert on user_actions to farmiq_service;
+grant insert (action_id, at, actor, action, company_id, user_id, email, detail) on user_actions
+  to farmiq_jobs;

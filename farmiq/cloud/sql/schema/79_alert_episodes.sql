@@ -3,7 +3,8 @@
 -- raised_at is when it came here; paged_at is when people were told of it first, if they were.
 -- held_by: an open episode or a maintenance window because of which nobody is told.
 -- withdrawn: later data showed that it never was. signal: what its rule looks at, if a rule made it;
--- is_absence: because nothing came.
+-- is_absence: because nothing came. ended_reason: why it is over if not because the values say so;
+-- ended_by and ended_note: who ended it by hand. is_open_at_edge: the edge still has what a person ended.
 create table alert_episodes (
   tenant_id text not null constraint alert_episodes_tenant_fkey references companies (tenant_id),
   episode_id uuid not null,
@@ -37,6 +38,11 @@ create table alert_episodes (
   note text,
   signal text,
   is_absence boolean not null default false,
+  ended_reason text constraint alert_episodes_ended_reason_known check (ended_reason in (
+    'person', 'rule', 'edge', 'moved', 'revoked', 'batch', 'camera', 'long')),
+  ended_by text,
+  ended_note text,
+  is_open_at_edge boolean not null default false,
   constraint alert_episodes_pkey primary key (tenant_id, episode_id),
   constraint alert_episodes_times check (resolved_at is null or resolved_at >= opened_at)
 );
@@ -53,6 +59,14 @@ create index alert_episodes_unpaged_idx on alert_episodes (last_at)
   where state = 'active' and paged_at is null;
 create index alert_episodes_ended_idx on alert_episodes (resolved_at)
   where state in ('resolved', 'withdrawn');
+create trigger alert_episodes_opened after insert on alert_episodes
+  for each row execute function fn_alerts_changed();
+create trigger alert_episodes_changed after update on alert_episodes
+  for each row when (
+    (old.state, old.severity, old.paged_at, old.held_by, old.opened_at, old.resolved_at)
+    is distinct from
+    (new.state, new.severity, new.paged_at, new.held_by, new.opened_at, new.resolved_at))
+  execute function fn_alerts_changed();
 
 alter table alert_episodes enable row level security;
 alter table alert_episodes force row level security;

@@ -1,5 +1,5 @@
--- The outbox of alerts: one row for each step of an episode, contact and channel; a test message has
--- no episode. Pending until it is sent, failed for good, or dropped because it is over. claimed_until:
+-- The outbox of alerts: one row for each step of an episode, contact and channel; a test message and
+-- the mail of a report (reports.message_id) have no episode. Pending until it is sent, failed for good, or dropped because it is over. claimed_until:
 -- somebody sends it; if they die, it is sent again after that. The link to acknowledge is not in
 -- here: it is made when the message leaves.
 create table alert_messages (
@@ -7,7 +7,8 @@ create table alert_messages (
   message_id uuid not null,
   episode_id uuid,
   step text not null constraint alert_messages_step_known
-    check (step in ('opened', 'worsened', 'escalated', 'acknowledged', 'resolved', 'test')),
+    check (step in ('opened', 'worsened', 'escalated', 'acknowledged', 'resolved', 'test',
+      'report')),
   contact_id text,
   channel_id text not null,
   address text not null,
@@ -33,6 +34,8 @@ create index alert_messages_pending_idx on alert_messages (next_attempt_at)
   where state = 'pending';
 create index alert_messages_created_at_idx on alert_messages
   (tenant_id, created_at desc, message_id desc);
+create trigger alert_messages_changed after update on alert_messages
+  for each row when (old.state is distinct from new.state) execute function fn_alerts_changed();
 
 alter table alert_messages enable row level security;
 alter table alert_messages force row level security;

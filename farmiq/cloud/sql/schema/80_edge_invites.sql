@@ -19,4 +19,4 @@ create policy edge_invites_owner on edge_invites for all to current_user
   using (true) with check (true);
 create policy edge_invites_service on edge_invites for all to farmiq_service
   using (true) with check (true);
-grant select, update on edge_invites to farmiq_service;
+grant select, insert, update on edge_invites to farmiq_service;

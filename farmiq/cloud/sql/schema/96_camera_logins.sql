@@ -21,4 +21,7 @@ create policy camera_logins_owner on camera_logins for all to current_user
   using (true) with check (true);
 create policy camera_logins_service on camera_logins for all to farmiq_service
   using (true) with check (true);
+create policy camera_logins_jobs on camera_logins for select to farmiq_jobs using (true);
 grant select, insert, update on camera_logins to farmiq_service;
+grant select (device_id, company_id, made_at, revoked_at, paused_until) on camera_logins
+  to farmiq_jobs;

@@ -1,5 +1,6 @@
 -- Who may call the edge's HTTP API. Keys are random and long, so a plain hash of one is enough.
--- tenant_id and areas (/api/v1/{area}/…) are what a key reaches; null is all of them.
+-- tenant_id and areas (/api/v1/{area}/…) are what a key reaches; null is all of them. With pin_bcrypt its
+-- owner signs in at the console with the key's name and a short PIN.
 create table api_keys (
   api_key_id uuid constraint api_keys_pkey primary key,
   name text not null constraint api_keys_name_key unique,
@@ -9,6 +10,7 @@ create table api_keys (
   created_at timestamptz not null default now(),
   revoked_at timestamptz,
   tenant_id text,
-  areas text[]
+  areas text[],
+  pin_bcrypt text
 );
 grant select on api_keys to farmiq_edge;

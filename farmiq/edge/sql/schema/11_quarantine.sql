@@ -18,4 +18,6 @@ create table quarantine (
   last_redriven_at timestamptz
 );
 create index quarantine_last_received_at_idx on quarantine (last_received_at);
+-- What a tenant's topics brought, newest first: the console shows a key of one tenant no other's.
+create index quarantine_tenant_idx on quarantine (split_part(topic, '/', 3), quarantine_id desc);
 grant select, insert, update, delete on quarantine to farmiq_edge;

@@ -14,7 +14,7 @@ import psycopg
 import structlog
 from pydantic import SecretStr
 
-from farmiq.cloud.notification import jobs
+from farmiq.cloud.notification.sending import jobs
 from tests.integration.cloud.notification.conftest import SIGNING_KEY, Running, Site, started
 from tests.support.http_receiver import HttpReceiver, http_receiver
 from tests.support.mail_server import MailServer, mail_server

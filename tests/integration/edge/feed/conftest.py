@@ -70,7 +70,7 @@ def keys(edge_db: Database) -> dict[str, str]:
 @asynccontextmanager
 async def client(pool: db.Pool, key: str) -> AsyncIterator[httpx2.AsyncClient]:
     server = http.HttpServer(title="test", version="0")
-    Api(pool, service="edge-feed-intake").add_to(server.app)
+    Api(pool).add_to(server.app)
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app=server.app),
         base_url="http://edge",

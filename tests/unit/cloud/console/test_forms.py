@@ -1,7 +1,7 @@
 import pytest
 
-from farmiq.cloud.console import forms
 from farmiq.plumbing import http
+from farmiq.ui import forms
 
 
 def test_the_first_value_of_each_field_counts() -> None:
@@ -14,7 +14,7 @@ def test_form_that_is_not_utf8_is_read_with_replacements() -> None:
 
 def test_too_many_fields_are_refused() -> None:
     with pytest.raises(http.HttpError, match="cannot be read"):
-        forms.parse(b"&".join(b"a=1" for _ in range(17)))
+        forms.parse(b"&".join(b"a=1" for _ in range(forms.MAX_FIELDS + 1)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from farmiq.cloud.console import live
+from farmiq.ui import live
 
 
 @pytest.fixture(autouse=True)

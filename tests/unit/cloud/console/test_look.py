@@ -1,6 +1,6 @@
 import pytest
 
-from farmiq.cloud.console import look
+from farmiq.ui import look
 
 
 @pytest.mark.parametrize(

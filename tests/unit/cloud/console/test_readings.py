@@ -6,9 +6,10 @@ import pytest
 
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry import view as readings
-from farmiq.cloud.console.telemetry.sparkline import Point
 from farmiq.cloud.console.telemetry.view import Reading, State
 from farmiq.plumbing import ids
+from farmiq.ui.metrics import Catalogue, CatalogueEntry
+from farmiq.ui.sparkline import Point
 
 NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
 COMPANY = Company(
@@ -92,36 +93,37 @@ def test_late_is_older_than_two_intervals(age_s: float, expected: State) -> None
 
 
 @pytest.mark.parametrize(
-    ("sensors", "barns", "late", "ahead", "expected"),
+    ("sensors", "late", "ahead", "expected"),
     [
-        (0, 0, 0, 0, "No sensor has reported yet"),
-        (1, 1, 0, 0, "1 sensor in 1 barn reports; it is current"),
-        (24, 4, 0, 0, "24 sensors in 4 barns report; all current"),
-        (24, 4, 3, 0, "3 of 24 sensors are late"),
-        (24, 4, 1, 0, "1 of 24 sensors is late"),
-        (24, 4, 24, 0, "All 24 sensors are late"),
-        (1, 1, 1, 0, "The only sensor is late"),
-        (24, 4, 0, 1, "1 of 24 sensors has a clock that runs ahead"),
-        (24, 4, 0, 2, "2 of 24 sensors have clocks that run ahead"),
-        (24, 4, 3, 1, "3 of 24 sensors are late; 1 has a clock that runs ahead"),
+        (0, 0, 0, "No sensor has reported yet"),
+        (1, 0, 0, "The only sensor is current"),
+        (24, 0, 0, "All 24 sensors are current"),
+        (24, 3, 0, "3 of 24 sensors are late"),
+        (24, 1, 0, "1 of 24 sensors is late"),
+        (24, 24, 0, "All 24 sensors are late"),
+        (1, 1, 0, "The only sensor is late"),
+        (24, 0, 1, "1 of 24 sensors has a clock that runs ahead"),
+        (24, 0, 2, "2 of 24 sensors have clocks that run ahead"),
+        (24, 3, 1, "3 of 24 sensors are late; 1 of 24 sensors has a clock that runs ahead"),
     ],
 )
 def test_sentence_counts_late_and_ahead_sensors(
-    sensors: int, barns: int, late: int, ahead: int, expected: str
+    sensors: int, late: int, ahead: int, expected: str
 ) -> None:
-    said = readings.sentence(sensors=sensors, barns=barns, late=late, ahead=ahead)
-    assert said == expected
+    assert readings.sentence(sensors=sensors, late=late, ahead=ahead) == expected
 
 
 def test_counts_are_those_of_the_rows() -> None:
     found = view(reading("d1"), reading("d2", age_s=500), reading("d3", age_s=-300))
-    assert found.sentence == "1 of 3 sensors is late; 1 has a clock that runs ahead"
-    assert found.title == "(2) Latest readings"
-    assert [row.age for row in found.rows] == [
-        "last reading 8 min ago",
-        "clock 5 min ahead",
-        "5 s ago",
-    ]
+    assert found.problems == sum(row.is_problem for row in found.rows) == 2
+    assert found.sentence.startswith("1 of 3 sensors is late; 1 of 3")
+    assert found.title == "(2) Telemetry"
+
+
+def test_page_is_fetched_again_when_the_next_sensor_turns_late() -> None:
+    found = view(reading("d1", age_s=5), reading("d2", age_s=30), reading("d3", age_s=500))
+    assert found.refresh_at == before(30) + timedelta(seconds=2 * 60 + readings.TURN_S)
+    assert view(reading(age_s=500)).refresh_at is None
 
 
 def test_late_sensors_stand_first_in_their_barn_and_their_barn_before_others() -> None:
@@ -138,7 +140,6 @@ def test_a_revoked_sensor_is_never_late_and_stands_last() -> None:
     found = view(reading("d1", revoked=True, age_s=9000), reading("d2"), reading("d3", age_s=500))
     assert [row.state for row in found.rows] == [State.LATE, State.CURRENT, State.REVOKED]
     assert found.sentence == "1 of 2 sensors is late"
-    assert found.rows[2].age == "last reading 2 h ago"
     alone = view(reading("d1", revoked=True, age_s=9000))
     assert (alone.sentence, alone.problems) == ("Every sensor was revoked", 0)
 
@@ -161,6 +162,35 @@ def test_a_metric_sent_as_aggregates_is_late_after_two_windows(
     assert row.mean.startswith("mean of")
 
 
+def test_state_follows_from_as_many_readings_as_today_looks_at() -> None:
+    """A sensor that reports more often since yesterday is not called current for hours."""
+    slow = [Point(before(60 * 60 * back), 1.0) for back in range(30, 1, -1)]
+    fast = [Point(before(300 + 60 * back), 1.0) for back in range(8, -1, -1)]
+    (row,) = view(replace(reading(), captured_at=fast[-1].at, history=(*slow, *fast))).rows
+    assert (row.interval_s, row.state) == (60, State.LATE)
+
+
+def test_names_of_registered_barns_and_labels_of_the_catalogue_are_shown() -> None:
+    catalogue = Catalogue([CatalogueEntry("temperature", "Room temperature", 2)])
+    found = readings.view(
+        COMPANY,
+        [reading("barn-1-climate", value=26.0), reading("co2-1", "co2", value=1790.4)],
+        now=NOW,
+        catalogue=catalogue,
+        names={("farm-1", "barn-1"): ("North barn", "Hill Farm")},
+    )
+    (barn,) = found.barns
+    assert (barn.name, barn.farm_name) == ("North barn", "Hill Farm")
+    assert [
+        (device.label, row.metric.label, row.value)
+        for device in barn.devices
+        for row in device.rows
+    ] == [
+        ("climate", "Room temperature", "26.00"),
+        ("co2-1", "CO₂", "1,790"),
+    ]
+
+
 def test_rows_stand_by_barn_and_device_whatever_their_order() -> None:
     found = view(
         reading("d2", barn_id="barn-2"),
@@ -171,16 +201,13 @@ def test_rows_stand_by_barn_and_device_whatever_their_order() -> None:
         ("barn-1", 2),
         ("barn-2", 1),
     ]
-    assert [(row.reading.metric_type, row.again) for row in found.barns[0].rows] == [
-        ("humidity", False),
-        ("temperature", True),
-    ]
+    (device,) = found.barns[0].devices
+    assert [row.metric.label for row in device.rows] == ["Humidity", "Temperature"]
 
 
 def test_a_reading_that_waited_says_when_it_arrived() -> None:
     (waited,) = view(reading(age_s=4000, waited_s=3900)).rows
-    assert waited.captured == "10:53:20"
-    assert waited.arrived == "arrived 11:58:20"
+    assert waited.arrived == "11:58:20"
     (prompt,) = view(reading(waited_s=2)).rows
     assert prompt.arrived == ""
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.console.telemetry import sparkline
-from farmiq.cloud.console.telemetry.sparkline import Point
+from farmiq.ui import sparkline
+from farmiq.ui.sparkline import Point
 
 START = datetime(2026, 3, 10, tzinfo=UTC)
 
@@ -44,6 +44,15 @@ def test_a_lone_reading_between_gaps_is_a_dot() -> None:
 
 def test_equal_values_lie_in_the_middle() -> None:
     assert draw((0, 7), (10, 7)).path == "M3 14L117 14"
+
+
+def test_noise_within_the_span_of_its_metric_is_a_flat_line() -> None:
+    noisy = points((0, 20.0), (10, 20.2), (20, 20.0))
+    drawing = sparkline.draw(noisy, interval_s=10, now=noisy[-1].at, min_span=4)
+    numbers = [float(number) for number in re.findall(r"[0-9.]+", drawing.path)]
+    heights = numbers[1::2]
+    assert max(heights) - min(heights) < 2
+    assert (drawing.lowest, drawing.highest) == (20.0, 20.2)
 
 
 @pytest.mark.parametrize(("silent_s", "end_x"), [(0, 117), (10, 106.6), (100_000, 90.7)])

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from farmiq.api import problems
-from farmiq.cloud.console import look
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.weighings import spreads
 from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.console.weighings.routes import DayFilter
 from farmiq.cloud.console.weighings.view import Weighing, WeighingsQuery
 from farmiq.messages import kinds
+from farmiq.ui import look
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
 COMPANY = Company(
@@ -81,7 +82,7 @@ def test_counts_are_of_the_rows_that_are_listed() -> None:
 
 def test_a_first_weight_is_not_called_the_weight() -> None:
     open_one = view(weighing(final_weight_kg=None, state="created"))
-    assert open_one.rows[0].weight == "2 kg"
+    assert open_one.rows[0].weight == "2.00"
     assert "first weight" in look.part("weighing_list.html", "weighings", open_one)
     assert open_one.spread is None
 
@@ -104,28 +105,71 @@ def fail() -> Any:
 
 
 def test_uniformity_and_cv() -> None:
-    found = weighings.spread([2.0, 2.0, 2.0, 3.0])
+    found = spreads.spread([2.0, 2.0, 2.0, 3.0])
     assert found is not None
     assert (found.count, found.mean_kg) == (4, 2.25)
     assert found.uniformity_percent == 0
     assert found.cv_percent == pytest.approx(22.22, abs=0.01)
-    assert weighings.spread([]) is None
-    assert (weighings.spread([2.0]) or fail()).cv_percent is None
-    assert (weighings.spread([2.0]) or fail()).uniformity_percent == 100
+    assert spreads.spread([]) is None
+    assert (spreads.spread([2.0]) or fail()).cv_percent is None
+    assert (spreads.spread([2.0]) or fail()).uniformity_percent == 100
 
 
-@given(st.lists(st.floats(weighings.MIN_WEIGHT_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))
+def test_histogram_has_ticks_a_mean_and_the_band_of_the_breed_standard() -> None:
+    found = spreads.spread([2.0, 2.1, 2.2, 2.6], target_kg=2.3) or fail()
+    ticks = found.ticks
+    assert ticks[0].x == 0
+    assert 2 <= len(ticks) <= spreads.MAX_TICKS
+    assert 0 < found.x(found.mean_kg) < 100
+    low, high = found.target_band or fail()
+    assert low == pytest.approx(found.x(2.07))
+    assert high == pytest.approx(found.x(2.53))
+    assert (spreads.spread([2.0], target_kg=9.0) or fail()).target_band is None
+
+
+def test_target_is_shown_for_one_barn_only() -> None:
+    targets = {("f", "b"): 2.3}
+    one = weighings.view(
+        COMPANY, [weighing()], query=WeighingsQuery(), here=(), last_at=None, now=NOW,
+        targets=targets,
+    )  # fmt: skip
+    assert (one.spread or fail()).target_kg == 2.3
+    two = weighings.view(
+        COMPANY, [weighing(), weighing(2, barn_id="c")], query=WeighingsQuery(), here=(),
+        last_at=None, now=NOW, targets=targets,
+    )  # fmt: skip
+    assert (two.spread or fail()).target_kg is None
+
+
+def test_estimate_is_shown_beside_the_weight_of_the_scale_if_there_is_one() -> None:
+    def page(estimate: weighings.Estimate | None) -> str:
+        detail = weighings.detail(
+            COMPANY, weighing(), [], here=(), image=1, before=None, after=None, now=NOW,
+            estimate=estimate,
+        )  # fmt: skip
+        return look.part("weighing_detail.html", "parts", detail)
+
+    assert "Estimate" not in page(None)
+    shown = page(
+        weighings.Estimate(
+            predicted_weight_kg=2.44, confidence=0.9, model_version="m-1", low_kg=2.3, high_kg=2.6
+        )
+    )
+    assert all(text in shown for text in ("2.44", "2.30", "2.60", "90", "m-1"))
+
+
+@given(st.lists(st.floats(spreads.MIN_WEIGHT_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))
 def test_every_weight_is_in_one_bar(weights: list[float]) -> None:
-    bars = (weighings.spread(weights) or fail()).bars
+    bars = (spreads.spread(weights) or fail()).bars
     assert sum(bar.count for bar in bars) == len(weights)
-    assert 1 <= len(bars) <= weighings.MAX_BARS + 2
+    assert 1 <= len(bars) <= spreads.MAX_BARS + 2
     slack = max(weights) * 1e-6
     assert bars[0].low <= min(weights) + slack
     assert max(weights) < bars[-1].high + slack
 
 
 def test_a_weight_on_the_edge_of_a_bar_is_in_the_bar_that_begins_there() -> None:
-    bars = (weighings.spread([2.0, 2.3, 2.6]) or fail()).bars
+    bars = (spreads.spread([2.0, 2.3, 2.6]) or fail()).bars
     assert [(round(bar.low, 3), bar.count) for bar in bars if bar.count] == [
         (2.0, 1), (2.3, 1), (2.6, 1),
     ]  # fmt: skip
@@ -161,8 +205,8 @@ def test_names_of_devices_are_escaped() -> None:
         COMPANY, found, [], here=(), image=1, before=None, after=None, now=NOW
     )
     for page in (
-        look.render("weighings.html", view=view(found), csrf="c", choices=[]),
-        look.render("weighing.html", view=detail, csrf="c", choices=[]),
+        look.render("weighings.html", view=view(found), csrf="c", choices=[], nav=[]),
+        look.render("weighing.html", view=detail, csrf="c", choices=[], nav=[]),
     ):
         assert evil not in page
         assert "&lt;script&gt;" in page
@@ -170,7 +214,7 @@ def test_names_of_devices_are_escaped() -> None:
 
 def test_the_fragment_is_part_of_the_page() -> None:
     found = view(weighing())
-    page = look.render("weighings.html", view=found, csrf="c", choices=[])
+    page = look.render("weighings.html", view=found, csrf="c", choices=[], nav=[])
     assert look.part("weighing_list.html", "weighings", found).strip() in page
 
 
@@ -192,5 +236,5 @@ def test_invalid_address_names_the_wrong_parameter(given: tuple[str, str]) -> No
 
 @pytest.mark.parametrize("odd", [1e308, 1.7e308, 5e-324, float("nan"), float("inf"), -1.0])
 def test_impossible_weights_are_left_out_of_the_spread(odd: float) -> None:
-    assert weighings.spread([odd]) is None
-    assert weighings.spread([odd, 70.0, odd, 72.0]) == weighings.spread([70.0, 72.0])
+    assert spreads.spread([odd]) is None
+    assert spreads.spread([odd, 70.0, odd, 72.0]) == spreads.spread([70.0, 72.0])

@@ -3,7 +3,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from farmiq.cloud.console import words
+from farmiq.ui import words
 
 NOW = datetime(2026, 3, 10, 5, 0, tzinfo=UTC)
 BANGKOK = ZoneInfo("Asia/Bangkok")

@@ -25,7 +25,13 @@ def test_an_email_is_compared_as_it_is_kept(typed: str, kept: str) -> None:
     assert store.normal_email(typed) == kept
 
 
-ANNA = store.User(ids.new(), ids.new(), "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA")
+ANNA = store.User(
+    user_id=ids.new(),
+    company_id=ids.new(),
+    password_hash="$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA",
+    email="anna@example.com",
+    has_second_factor=False,
+)
 
 
 def test_browser_is_known_by_its_cookie_for_one_person_and_one_password() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.notification import channels
-from farmiq.cloud.notification.channels import Channel, ChannelSettings, Secrets
+from farmiq.cloud.notification.sending import channels
+from farmiq.cloud.notification.sending.channels import Channel, ChannelSettings, Secrets
 
 SIGNING_KEY = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,6 +243,28 @@ def test_value_that_waited_elsewhere_resolves_an_absence_not_before_it_opened() 
     state, changes = step(SILENT, state, Sample(at(1), 5))
     assert changes == [Resolved(at(10), 5)]
     assert state == State(last_at=at(1), last_value=5)
+
+
+def test_absence_of_a_slow_series_does_not_come_back_with_every_value() -> None:
+    """Its first two gaps say how slow it is."""
+    made = stream(SILENT, series(*[(40 * n, 5) for n in range(20)]))
+    assert [episode.opened_at for episode in made] == [at(10), at(50)]
+
+
+def test_absence_of_a_slow_series_opens_after_twice_its_usual_gap() -> None:
+    samples = series((0, 5), (40, 5), (80, 5), (120, 5), (199, None), (201, None))
+    assert stream(SILENT, samples)[-1] == Episode(at(120), at(200), None, 5, None, 5)
+
+
+def test_absence_after_a_single_outage_opens_as_soon_as_before() -> None:
+    made = stream(SILENT, series((0, 5), (1, 5), (300, 5), (301, 5), (320, None)))
+    assert [episode.opened_at for episode in made] == [at(11), at(311)]
+
+
+def test_series_of_every_twenty_minutes_opens_with_the_value_that_completes_the_duration() -> None:
+    rule = msgspec.structs.replace(HOT, for_s=1200)
+    made = stream(rule, series((0, 28), (20, 31), (40, 32), (60, 32)))
+    assert made == [Episode(at(20), at(40), None, 31, 32, 32)]
 
 
 # Fields that a rule of this condition does not look at.

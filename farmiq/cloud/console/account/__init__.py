@@ -1,0 +1,1 @@
+"""The account of who is signed in: password, second factor, sessions, language."""

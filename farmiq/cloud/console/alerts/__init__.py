@@ -1,0 +1,1 @@
+"""Pages about alerts: episodes, rules, maintenance windows."""

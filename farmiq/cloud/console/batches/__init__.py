@@ -1,0 +1,1 @@
+"""Batches: the list of them, and a page of each with its growth, feed and calendar."""

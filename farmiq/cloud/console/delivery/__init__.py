@@ -1,0 +1,1 @@
+"""Delivery: whether everything arrives, from the edges to the tables."""

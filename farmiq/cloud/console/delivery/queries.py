@@ -1,0 +1,125 @@
+"""SQL of delivery, with the person's rights (row level security)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from farmiq.cloud.console.delivery.view import (
+    HISTORY_HOURS,
+    Action,
+    Edge,
+    EdgeFacts,
+    Episode,
+    Facts,
+    Heartbeat,
+    Hour,
+    Queue,
+    Rejected,
+)
+from farmiq.cloud.edges import registry
+from farmiq.plumbing import db
+
+DAY = timedelta(hours=24)
+MAX_REJECTED = 20
+MAX_EPISODES = 20
+
+
+async def facts(connection: db.Connection, *, now: datetime) -> Facts:
+    return Facts(
+        edges=await edges(connection, now=now),
+        dead_letters=await db.fetch_value(
+            connection, "select coalesce(sum(count), 0)::bigint from dead_letter_groups"
+        ),
+        conflicts=await db.fetch_value(
+            connection, "select count(*) from event_conflicts where seen_at > %s", now - DAY
+        ),
+        rejected=await _rejected(connection),
+        rejected_total=await db.fetch_value(connection, "select count(*) from camera_quarantine"),
+        queues=await db.fetch_as(connection, Queue, "select * from fn_bus_queues()"),
+    )
+
+
+async def edges(
+    connection: db.Connection, *, now: datetime, edge_id: str | None = None
+) -> list[Edge]:
+    """The edges of the company, with what came from them in the last 24 hours."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select edge_cluster_id, sum(events)::bigint, sum(duplicates)::bigint from edge_hours
+        where hour > %s group by 1
+        """,
+        now - DAY,
+    )
+    came = {name: (events, duplicates) for name, events, duplicates in rows}
+    listed = await registry.list_edges(connection, edge_cluster_id=edge_id)
+    return [_edge(row, *came.get(row["edge_cluster_id"], (0, 0))) for row in listed]
+
+
+def _edge(row: dict[str, Any], events: int, duplicates: int) -> Edge:
+    said = row["heartbeat"]
+    return Edge(
+        edge_id=row["edge_cluster_id"],
+        state=row["state"],
+        # An edge that is known from a file (FARMIQ_EDGE_KEYS_FILE) has no key here.
+        good_keys=sum(key["good"] for key in row["keys"]) if row["keys"] else 1,
+        heartbeat=said and _heartbeat(said),
+        events=events,
+        duplicates=duplicates,
+    )
+
+
+def _heartbeat(said: dict[str, Any]) -> Heartbeat:
+    names = ("clock_offset_s", "versions", "waiting", "oldest_s", "disk_percent", "open_alerts",
+             "quarantine", "losses", "farms", "alerts_missing")  # fmt: skip
+    return Heartbeat(
+        received_at=said["received_at"].astimezone(UTC),
+        dead_letters=said["dlq"],
+        **{name: said[name] for name in names},
+    )
+
+
+async def _rejected(connection: db.Connection) -> list[Rejected]:
+    return await db.fetch_as(
+        connection,
+        Rejected,
+        """
+        select q.quarantine_id, coalesce(d.device_name, q.mac, '') as camera, q.kind, q.reasons,
+          q.received_count, q.last_received_at
+        from camera_quarantine q left join devices d using (device_id)
+        order by q.last_received_at desc, q.quarantine_id limit %s
+        """,
+        (MAX_REJECTED,),
+    )
+
+
+async def edge(connection: db.Connection, edge_id: str, *, now: datetime) -> EdgeFacts | None:
+    """One edge with its last week; None if the company has no such edge."""
+    found = await edges(connection, now=now, edge_id=edge_id)
+    if not found:
+        return None
+    return EdgeFacts(
+        edge=found[0],
+        hours=await db.fetch_as(
+            connection,
+            Hour,
+            """
+            select hour, events, duplicates, heartbeats, max_waiting, max_oldest_s
+            from edge_hours where edge_cluster_id = %s and hour > %s order by hour
+            """,
+            (edge_id, now - timedelta(hours=HISTORY_HOURS)),
+        ),
+        actions=[
+            Action(row["at"], row["actor"], row["action"], row["key_id"])
+            for row in await registry.actions(connection, edge_id)
+        ],
+        episodes=await db.fetch_as(
+            connection,
+            Episode,
+            """
+            select episode_id, severity, message, opened_at from alert_episodes
+            where edge_cluster_id = %s and state in ('active', 'acknowledged')
+            order by opened_at desc limit %s
+            """,
+            (edge_id, MAX_EPISODES),
+        ),
+    )

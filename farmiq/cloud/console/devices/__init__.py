@@ -1,0 +1,1 @@
+"""Devices: all of the company in one list, and the page of each."""

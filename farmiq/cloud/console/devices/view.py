@@ -1,0 +1,371 @@
+"""Pure: the page Devices, from what devices said last and the time. Problems come first.
+
+Whether a device is well is decided only here: the sentence, the tabs and the list agree.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.sites import day as site_day
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked, ngettext
+
+CAMERA, SENSOR, STATION = "camera", "sensor", "station"
+KINDS = (CAMERA, SENSOR, STATION)
+KIND_WORDS = {CAMERA: marked("Camera"), SENSOR: marked("Sensor"), STATION: marked("Weigh station")}
+TAB_WORDS = {
+    CAMERA: marked("Cameras"),
+    SENSOR: marked("Sensors"),
+    STATION: marked("Weigh stations"),
+}
+PROBLEMS = "problems"
+ON_A_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a device is: `tone` of a chip and its word, why, and whether somebody should look."""
+
+    key: str
+    tone: str
+    word: str
+    why: str = ""
+    is_problem: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarnDevice:
+    """A device of an edge: what it said last of itself, and what came from it."""
+
+    device_id: str
+    farm_id: str | None
+    barn_id: str | None
+    farm_name: str | None
+    barn_name: str | None
+    timezone: str | None
+    state: str | None
+    status_at: datetime | None
+    status_seen_at: datetime | None
+    firmware: str | None
+    signal_dbm: float | None
+    battery_v: float | None
+    backlog: int | None
+    alarms: Any
+    health: Any
+    revoked: bool
+    revoked_at: datetime | None
+    last_reading_at: datetime | None
+    last_arrived_at: datetime | None
+    sensors: int
+    last_weighing_at: datetime | None
+    weighings: int
+
+    @property
+    def kind(self) -> str:
+        health = self.health if isinstance(self.health, dict) else {}
+        is_station = self.weighings > 0 or "scale_ok" in health
+        return STATION if is_station and not self.sensors else SENSOR
+
+    @property
+    def place(self) -> str:
+        barn, farm = self.barn_name or self.barn_id, self.farm_name or self.farm_id
+        return " · ".join(part for part in (barn, farm) if part)
+
+    @property
+    def alarm_names(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.alarms or ()) if self.alarms else ()
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The parts that the device says are broken."""
+        health = self.health if isinstance(self.health, dict) else {}
+        return tuple(
+            name.removesuffix("_ok") for name, value in sorted(health.items()) if value is False
+        )
+
+    def seen_at(self, now: datetime) -> datetime | None:
+        """When something of it was last true; a clock that runs ahead does not count."""
+        times = (self.status_seen_at, self.status_at, self.last_reading_at, self.last_weighing_at)
+        past = [at for at in times if at is not None and at <= now]
+        return max(past, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraDevice:
+    """`missed`: expected wakes since it was last seen; `failed`: images of the last seven days."""
+
+    device_id: UUID
+    device_name: str
+    mac: str
+    dialect: str
+    is_active: bool
+    firmware: str | None
+    last_seen_at: datetime | None
+    battery_voltage: float | None
+    wifi_rssi: float | None
+    pending_count: int | None
+    wake_schedule_cron: str | None
+    slot_index: int | None
+    created_at: datetime
+    proven_at: datetime | None
+    site_id: UUID | None
+    site_name: str | None
+    timezone: str | None
+    here_since: datetime | None
+    missed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    kind: str
+    id: str
+    name: str
+    place: str
+    href: str
+    standing: Standing
+    seen_at: datetime | None
+    battery_v: float | None
+    battery_low: bool
+    signal_dbm: float | None
+    firmware: str | None
+    backlog: int | None
+    is_old: bool
+
+    @property
+    def key(self) -> str:
+        return f"d-{self.kind}-{self.id}"
+
+    @property
+    def kind_word(self) -> str:
+        return _(KIND_WORDS[self.kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesQuery:
+    """`show` is a kind or `problems`; None: all."""
+
+    show: str | None = None
+    page: int = 1
+
+    def address(self, path: str = "/devices", **changes: Any) -> str:
+        query = {"show": self.show, "page": self.page, **changes}
+        given = {name: str(value) for name, value in query.items() if value not in (None, 1)}
+        return f"{path}?{urlencode(given)}" if given else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    company: Company
+    now: datetime
+    as_of: str
+    zone: str
+    query: DevicesQuery
+    rows: tuple[Row, ...]
+    matching: int
+    counts: Mapping[str, int]
+    total: int
+    page: str = "devices"
+
+    @property
+    def problems(self) -> int:
+        return self.counts.get(PROBLEMS, 0)
+
+    @property
+    def title(self) -> str:
+        return words.title(_("Devices"), problems=self.problems)
+
+    @property
+    def sentence(self) -> str:
+        if not self.total:
+            return _("No device has reported yet")
+        if not self.problems:
+            return ngettext(
+                "The only device is in touch", "All %(num)s devices are in touch", self.total
+            ) % {"num": self.total}
+        return ngettext(
+            "%(num)s of %(total)s devices needs attention",
+            "%(num)s of %(total)s devices need attention",
+            self.problems,
+        ) % {"num": self.problems, "total": self.total}
+
+    @property
+    def tabs(self) -> list[tuple[str, str, str]]:
+        kinds = [kind for kind in KINDS if self.counts.get(kind)]
+        return [
+            ("", _("All"), self.query.address(show=None, page=1)),
+            (PROBLEMS, _("Problems"), self.query.address(show=PROBLEMS, page=1)),
+            *((kind, _(TAB_WORDS[kind]), self.query.address(show=kind, page=1)) for kind in kinds),
+        ]
+
+    @property
+    def following(self) -> str:
+        if self.query.page * ON_A_PAGE >= self.matching:
+            return ""
+        return self.query.address(page=self.query.page + 1)
+
+    @property
+    def fragment(self) -> str:
+        return self.query.address("/devices/rows")
+
+
+def address(kind: str, device_id: str) -> str:
+    return f"/devices/{kind}/{quote(device_id, safe='')}"
+
+
+def standing_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) -> Standing:
+    """An edge's device. What came after its last word counts more than that word."""
+    if is_revoked(device):
+        return Standing("revoked", "muted", _("Revoked"))
+    said_at = device.status_at
+    came = [at for at in (device.last_reading_at, device.last_weighing_at) if at is not None]
+    newer = any(said_at is None or at > said_at for at in came)
+    if device.state == "error":
+        parts = ", ".join((*device.broken, *device.alarm_names)) or _(
+            "it says that it has an error"
+        )
+        return Standing("error", "bad", _("Error"), words.cut(parts, 120), is_problem=True)
+    if device.state == "offline" and not newer:
+        why = _("what it measures meanwhile is probably still on it")
+        return Standing("offline", "bad", _("Offline"), why, is_problem=True)
+    if device.sensors and late_sensors:
+        why = ngettext(
+            "%(num)s of %(total)s sensor is late", "%(num)s of %(total)s sensors are late",
+            device.sensors,
+        ) % {"num": late_sensors, "total": device.sensors}  # fmt: skip
+        return Standing("late", "warn", _("Late"), why, is_problem=True)
+    if device.seen_at(now) is None:
+        return Standing("never", "muted", _("Never seen"))
+    return Standing("online", "good", _("In touch"))
+
+
+def is_revoked(device: BarnDevice) -> bool:
+    """Unless a reading was captured after it was revoked: then another edge has it."""
+    if not device.revoked:
+        return False
+    return device.last_reading_at is None or (
+        device.revoked_at is not None and device.last_reading_at <= device.revoked_at
+    )
+
+
+def standing_of_camera(camera: CameraDevice) -> Standing:
+    if not camera.is_active:
+        return Standing("retired", "muted", _("Retired"))
+    if camera.last_seen_at is None:
+        return Standing("never", "info", _("Never seen"), _("it has not said HELLO yet"))
+    if camera.missed >= site_day.SILENT_AFTER:
+        why = ngettext("it missed %(num)s wake", "it missed %(num)s wakes", camera.missed)
+        return Standing("silent", "bad", _("Silent"), why % {"num": camera.missed}, is_problem=True)
+    return _worry(camera) or Standing("online", "good", _("In touch"))
+
+
+def _worry(camera: CameraDevice) -> Standing | None:
+    """What is wrong with a camera that is in touch; None if nothing is."""
+    if is_low(camera.battery_voltage):
+        return Standing("battery", "warn", _("Battery low"), is_problem=True)
+    if camera.failed:
+        why = ngettext(
+            "%(num)s image failed this week", "%(num)s images failed this week", camera.failed
+        )
+        return Standing("failed", "warn", _("Failed images"), why % {"num": camera.failed}, True)
+    return Standing("unassigned", "info", _("At no site")) if camera.site_id is None else None
+
+
+def is_low(battery_v: float | None) -> bool:
+    return battery_v is not None and battery_v < site_day.LOW_BATTERY_V
+
+
+def barn_row(device: BarnDevice, late_sensors: int, *, now: datetime) -> Row:
+    standing = standing_of_barn(device, late_sensors, now=now)
+    return Row(
+        kind=device.kind,
+        id=device.device_id,
+        name=device.device_id,
+        place=device.place,
+        href=address(device.kind, device.device_id),
+        standing=standing,
+        seen_at=device.seen_at(now),
+        battery_v=device.battery_v,
+        battery_low=False,
+        signal_dbm=device.signal_dbm,
+        firmware=device.firmware,
+        backlog=device.backlog,
+        is_old=standing.key != "online",
+    )
+
+
+def camera_row(camera: CameraDevice) -> Row:
+    standing = standing_of_camera(camera)
+    return Row(
+        kind=CAMERA,
+        id=str(camera.device_id),
+        name=camera.device_name,
+        place=camera.site_name or _("at no site"),
+        href=address(CAMERA, str(camera.device_id)),
+        standing=standing,
+        seen_at=camera.last_seen_at,
+        battery_v=camera.battery_voltage,
+        battery_low=is_low(camera.battery_voltage),
+        signal_dbm=camera.wifi_rssi,
+        firmware=camera.firmware,
+        backlog=camera.pending_count,
+        is_old=standing.key in ("silent", "never", "retired"),
+    )
+
+
+_LAST = frozenset({"revoked", "retired"})
+_TONES = ("bad", "warn", "info", "good", "muted")
+
+
+def _rank(row: Row) -> tuple[int, int, str, str]:
+    return (
+        not row.standing.is_problem,
+        _TONES.index(row.standing.tone),
+        row.place.casefold(),
+        row.name.casefold(),
+    )
+
+
+def view(
+    company: Company,
+    devices: Sequence[BarnDevice],
+    cameras: Sequence[CameraDevice],
+    *,
+    late_sensors: Mapping[str, int],
+    query: DevicesQuery,
+    now: datetime,
+) -> View:
+    """`late_sensors`: how many sensors of each device are late."""
+    rows = [
+        *(barn_row(device, late_sensors.get(device.device_id, 0), now=now) for device in devices),
+        *(camera_row(camera) for camera in cameras),
+    ]
+    rows.sort(key=_rank)
+    counts = Counter(row.kind for row in rows)
+    counts[PROBLEMS] = sum(row.standing.is_problem for row in rows)
+    matching = [
+        row
+        for row in rows
+        if query.show is None
+        or (row.standing.is_problem if query.show == PROBLEMS else row.kind == query.show)
+    ]
+    zone = words.zone(company.timezone)
+    return View(
+        company=company,
+        now=now,
+        as_of=f"{now.astimezone(zone):%H:%M:%S}",
+        zone=words.zone_name(zone, now),
+        query=query,
+        rows=tuple(matching[(query.page - 1) * ON_A_PAGE : query.page * ON_A_PAGE]),
+        matching=len(matching),
+        counts=counts,
+        # What is no longer in use is listed and not counted.
+        total=sum(row.standing.key not in _LAST for row in rows),
+    )

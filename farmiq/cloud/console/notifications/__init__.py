@@ -1,0 +1,1 @@
+"""Pages about who is told of alerts: channels, contacts, quiet hours, escalation, tests."""

@@ -1,0 +1,1 @@
+"""Programs: control against experimental, and figures at six levels (DB2-16, DB2-19)."""

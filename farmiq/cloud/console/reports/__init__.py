@@ -1,0 +1,1 @@
+"""Reports: choose one, download it, and who gets which by mail."""

@@ -1,0 +1,1 @@
+"""Schedules of cameras: in words, and the page that changes one."""

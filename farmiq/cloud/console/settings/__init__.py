@@ -1,0 +1,1 @@
+"""Settings: people, edges, retention, the audit log, and what this installation is."""

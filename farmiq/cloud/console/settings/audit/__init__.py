@@ -1,0 +1,1 @@
+"""Who did what: the audit logs of all services in one list."""

@@ -1,0 +1,1 @@
+"""The edges of a company: invite one, see its keys, end them."""

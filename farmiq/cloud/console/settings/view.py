@@ -1,0 +1,118 @@
+"""Pure: the index of settings, how long what is stored, and what this installation is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.retentions import Kept
+from farmiq.ui import words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import ngettext
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A page of settings; `least` is the role that may open it."""
+
+    address: str
+    name: str
+    text: str
+    least: str = "viewer"
+
+
+def links() -> list[Link]:
+    return [
+        Link(
+            "/settings/account",
+            _("Your account"),
+            _("Password, second factor, where you are signed in, language."),
+        ),
+        Link("/settings/people", _("People"), _("Who may sign in, and what they may do."), "admin"),
+        Link("/settings/edges", _("Edges"), _("Invite an edge, see its keys, revoke it.")),
+        Link("/devices", _("Devices"), _("Sensors, weigh stations and cameras.")),
+        Link(
+            "/settings/notifications",
+            _("Notifications"),
+            _("Who is told of alerts, and over which channel."),
+        ),
+        Link("/settings/retention", _("Retention"), _("How long what is stored.")),
+        Link("/settings/audit", _("Audit log"), _("Who did what."), "admin"),
+        Link("/settings/about", _("About"), _("Version, licences, programming interface.")),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    company: Company
+    name: str
+    now: datetime
+    where: ZoneInfo
+    page: str = "settings"
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    @property
+    def zone(self) -> str:
+        return words.zone_name(self.where, self.now)
+
+    @property
+    def links(self) -> list[Link]:
+        return [link for link in links() if self.company.may(link.least)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRow:
+    """How long something is stored, in words."""
+
+    kept: Kept
+    what: str
+    how_long: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionView(View):
+    rows: Sequence[KeptRow]
+
+    @property
+    def for_ever(self) -> list[str]:
+        """What no job removes."""
+        return [
+            _("Weighings, feed, barn records and all other events"),
+            _("Hours and days of readings, figures of batches"),
+            _("Images of weighings and cameras"),
+            _("The audit log"),
+        ]
+
+
+def kept_row(kept: Kept) -> KeptRow:
+    what = {
+        "telemetry_readings": _("Readings of sensors"),
+        "telemetry_agg": _("Minutes of readings; hours and days stay for ever"),
+        "ingestion_dedupe": _("Ids of events, so that none is stored twice"),
+        "sync_events": _("Which batches came from which edge"),
+        "edge_hours": _("What came from each edge in each hour"),
+        "dead_letter_orders": _("Orders about dead letters; the audit log stays for ever"),
+        "alert_episodes": _("Alerts, since they ended"),
+        "alert_windows": _("Maintenance windows, since they ended"),
+        "alert_states": _("Series that alert rules look at, since they were last heard"),
+        "alert_rechecks": _("Late readings that alert rules look at again"),
+        "alert_messages": _("Who was told of which alert"),
+        "camera_chunks": _("Parts of images that did not arrive whole"),
+        "camera_transfers": _("How images of cameras arrived"),
+        "camera_commands": _("Commands to cameras, since they ended"),
+        "camera_quarantine": _("Messages of cameras that could not be taken"),
+    }.get(kept.table, kept.table)
+    if kept.days is None:
+        return KeptRow(kept, what, _("for ever"))
+    text = ngettext("%(count)s day", "%(count)s days", int(kept.days))
+    return KeptRow(kept, what, text % {"count": words.number(kept.days)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutView(View):
+    version: str
+    database: str

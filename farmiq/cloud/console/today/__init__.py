@@ -1,0 +1,1 @@
+"""Today: what needs attention now, and how everything fares."""

@@ -1,0 +1,127 @@
+"""Pure: the way of the data, device to consumer, each part with a count and the oldest age.
+
+Only what the cloud knows is said: how many messages wait in the queues of the bus it does not.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from farmiq.cloud.console.telemetry.view import State
+from farmiq.cloud.console.today.reasons import MAX_WAITING_S, Known
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import ngettext
+
+Tone = Literal["good", "warn", "bad", "muted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """`count` None: not known. `oldest_at` is a time, `about` says of what."""
+
+    key: str
+    name: str
+    count: int | None
+    text: str
+    tone: Tone
+    oldest_at: datetime | None = None
+    about: str = ""
+    href: str = "/delivery"
+
+
+def segments(known: Known, *, dead_letters: int) -> tuple[Segment, ...]:
+    """`dead_letters`: how many open alerts say that some wait in the cloud."""
+    return (_devices(known), _edges(known), _outbox(known), _cloud(known), _consumers(dead_letters))
+
+
+def _devices(known: Known) -> Segment:
+    devices = [
+        rows
+        for barn in known.readings.barns
+        for device in barn.devices
+        if (rows := [row for row in device.rows if row.state is not State.REVOKED])
+    ]
+    online = sum(any(row.state is State.CURRENT for row in rows) for rows in devices)
+    oldest_at = min(
+        (max(row.reading.captured_at for row in rows) for rows in devices), default=None
+    )
+    return Segment(
+        key="devices",
+        name=_("Devices"),
+        count=online,
+        text=_("%(online)s of %(total)s online") % {"online": online, "total": len(devices)},
+        tone="muted" if not devices else "good" if online == len(devices) else "warn",
+        oldest_at=oldest_at,
+        about=_("oldest reading"),
+        href="/devices",
+    )
+
+
+def _edges(known: Known) -> Segment:
+    heard = [edge for edge in known.edges if edge.received_at is not None]
+    reporting = [edge for edge in heard if not edge.is_quiet(known.now)]
+    return Segment(
+        key="edges",
+        name=_("Edges"),
+        count=len(reporting),
+        text=_("%(reporting)s of %(total)s report")
+        % {"reporting": len(reporting), "total": len(known.edges)},
+        tone="muted" if not heard else "good" if len(reporting) == len(heard) else "bad",
+        oldest_at=min((edge.received_at for edge in heard if edge.received_at), default=None),
+        about=_("oldest report"),
+    )
+
+
+def _outbox(known: Known) -> Segment:
+    said = [edge for edge in known.edges if edge.waiting is not None]
+    if not said:
+        return Segment(
+            key="outbox", name=_("Outbox"), count=None, text=_("not known"), tone="muted"
+        )
+    waiting = sum(edge.waiting or 0 for edge in said)
+    oldest_s = max(edge.oldest_s or 0.0 for edge in said)
+    stuck = oldest_s > MAX_WAITING_S or any(edge.dead_letters for edge in said)
+    return Segment(
+        key="outbox",
+        name=_("Outbox"),
+        count=waiting,
+        text=ngettext("%(num)s event waits", "%(num)s events wait", waiting) % {"num": waiting},
+        tone="bad" if stuck else "good",
+        oldest_at=known.now - timedelta(seconds=min(oldest_s, 1e9)) if waiting else None,
+        about=_("oldest event"),
+    )
+
+
+def _cloud(known: Known) -> Segment:
+    arrived = [row.reading.arrived_at for row in known.readings.rows]
+    return Segment(
+        key="cloud",
+        name=_("Cloud"),
+        count=None,
+        text=_("receives") if arrived else _("nothing arrived yet"),
+        tone="good" if arrived else "muted",
+        oldest_at=max(arrived, default=None),
+        about=_("last arrival"),
+    )
+
+
+def _consumers(dead_letters: int) -> Segment:
+    if dead_letters:
+        return Segment(
+            key="consumers",
+            name=_("Consumers"),
+            count=dead_letters,
+            text=ngettext(
+                "%(num)s queue has dead letters", "%(num)s queues have dead letters", dead_letters
+            )
+            % {"num": dead_letters},
+            tone="bad",
+            href="/delivery/dead-letters",
+        )
+    return Segment(
+        key="consumers",
+        name=_("Consumers"),
+        count=None,
+        text=_("queues not known here; no dead letters"),
+        tone="good",
+    )

@@ -1,0 +1,1 @@
+"""Weekly and monthly reports of farms and batches as PDF, on pages and by e-mail."""

@@ -1,0 +1,1 @@
+"""The edge's own pages, for days without internet."""

@@ -1,0 +1,1 @@
+"""How delivery to the cloud goes, and what was rejected."""

@@ -1,0 +1,1 @@
+"""How the devices are, as the edge sees them."""

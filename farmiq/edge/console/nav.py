@@ -1,0 +1,27 @@
+"""The way to the edge's pages: those that the key may read."""
+
+from farmiq.edge.console.tenant import Tenant
+from farmiq.ui.i18n import marked
+from farmiq.ui.nav import Entry
+
+# With the area of the API that a key must be for; None: every key.
+ENTRIES = (
+    (Entry("today", marked("Today"), "/", "today", on_phone=True), ()),
+    (Entry("records", marked("Records"), "/records", "file", on_phone=True), ("barn", "feed")),
+    (
+        Entry("weighings", marked("Weighings"), "/weighings", "scale", on_phone=True),
+        ("weighvision",),
+    ),
+    (Entry("readings", marked("Readings"), "/readings", "gauge", on_phone=True), ("telemetry",)),
+    (Entry("devices", marked("Devices"), "/devices", "device"), ("devices",)),
+    (Entry("delivery", marked("Delivery"), "/delivery", "truck"), ("sync", "quarantine")),
+)
+
+
+def entries(tenant: Tenant) -> list[Entry]:
+    """In the language of the page."""
+    return [
+        entry.translated()
+        for entry, areas in ENTRIES
+        if not areas or any(tenant.reads(area) for area in areas)
+    ]

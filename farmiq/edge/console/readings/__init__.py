@@ -1,0 +1,1 @@
+"""The latest readings at the edge, and a sensor with its chart."""

@@ -1,0 +1,1 @@
+"""What people write down at the edge: barn records, feed taken in, feed delivered."""

@@ -1,0 +1,1 @@
+"""Signing in at the edge, and the tenant that is looked at."""

@@ -1,0 +1,1 @@
+"""Today at the barn: what is right, what is late, what waits."""

@@ -1,0 +1,1 @@
+"""The weighings of a day at the edge, and one in full."""

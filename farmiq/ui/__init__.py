@@ -1,0 +1,1 @@
+"""What the pages of cloud and edge share: look, words, languages, live updates."""

@@ -1,0 +1,116 @@
+// Forms with data-offline are kept on this device when the link breaks and sent when it is back.
+// Each carries an idempotency key that the server knows it by, so sending twice stores once.
+
+const STORE = "farmiq.waiting";
+const place = document.getElementById("waiting-forms");
+const MAX_KEPT = 200;
+const SEND_MS = 15_000;
+
+const kept = () => {
+  try {
+    return JSON.parse(localStorage.getItem(STORE) ?? "[]");
+  } catch {
+    return [];
+  }
+};
+const keep = (entries) => localStorage.setItem(STORE, JSON.stringify(entries.slice(-MAX_KEPT)));
+
+// The part of a page that a form belongs to: who is signed in at that company.
+const company = document.querySelector("main")?.dataset.company ?? "";
+
+function show(text, actions = []) {
+  place.replaceChildren(document.createTextNode(text), ...actions);
+  place.hidden = !text;
+}
+
+function showWaiting() {
+  const own = kept().filter((entry) => entry.company === company);
+  const rejected = own.find((entry) => entry.reason);
+  if (rejected) {
+    const remove = document.createElement("button");
+    remove.type = "button";
+    remove.className = "quiet";
+    remove.textContent = place.dataset.discard;
+    remove.addEventListener("click", () => {
+      keep(kept().filter((entry) => entry.key !== rejected.key));
+      showWaiting();
+    });
+    return show(place.dataset.rejected.replace("{reason}", rejected.reason), [remove]);
+  }
+  if (!own.length) return show("");
+  show(own.length === 1 ? place.dataset.one : place.dataset.many.replace("{count}", own.length));
+}
+
+async function send(entry) {
+  const csrf = document.querySelector('input[name="csrf"]')?.value ?? "";
+  return fetch(entry.action, {
+    method: "POST",
+    headers: { Accept: "application/json" },
+    body: new URLSearchParams([...entry.fields.filter(([name]) => name !== "csrf"), ["csrf", csrf]]),
+    signal: AbortSignal.timeout(SEND_MS),
+  });
+}
+
+let sending = false;
+async function sendAll() {
+  if (sending || !navigator.onLine) return;
+  sending = true;
+  let arrived = 0;
+  try {
+    for (const entry of kept().filter((one) => one.company === company && !one.reason)) {
+      const answer = await send(entry);
+      if (answer.status === 401 || answer.status === 403 || answer.status === 429 || answer.status >= 500) break;
+      if (answer.ok) {
+        arrived += 1;
+        keep(kept().filter((one) => one.key !== entry.key));
+      } else {
+        const problem = await answer.json().catch(() => ({}));
+        const reason = problem.error?.message ?? `HTTP ${answer.status}`;
+        keep(kept().map((one) => (one.key === entry.key ? { ...one, reason } : one)));
+      }
+    }
+  } catch {
+    // The link is still broken: what waits goes on waiting.
+  } finally {
+    sending = false;
+  }
+  showWaiting();
+  if (arrived && place.hidden) show(place.dataset.sent);
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target.closest("form[data-offline]");
+  if (!form || event.defaultPrevented) return;
+  event.preventDefault();
+  // When it was written down, however late it is sent.
+  if (form.elements.entered_at) form.elements.entered_at.value = new Date().toISOString();
+  const fields = [...new FormData(form, event.submitter)];
+  const key = form.elements.idempotency_key.value;
+  const entry = { key, company, action: form.action, fields, at: new Date().toISOString() };
+  // On the device first: a browser that dies while it sends has lost nothing.
+  keep([...kept().filter((one) => one.key !== key), entry]);
+  try {
+    const answer = await send(entry);
+    keep(kept().filter((one) => one.key !== key));
+    if (answer.ok) {
+      const done = await answer.json();
+      location.assign(done.page ?? form.dataset.next ?? "/");
+    } else {
+      // The page of the answer says best what is wrong.
+      form.submit();
+    }
+  } catch {
+    keep([...kept().filter((one) => one.key !== key), entry]);
+    form.reset();
+    form.elements.idempotency_key.value = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    showWaiting();
+    show(`${place.dataset.kept} ${place.textContent}`);
+  }
+});
+
+addEventListener("online", sendAll);
+setInterval(sendAll, 30_000);
+showWaiting();
+sendAll();
+
+if ("serviceWorker" in navigator) navigator.serviceWorker.register("/service-worker.js").catch(() => {});

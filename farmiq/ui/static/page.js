@@ -1,0 +1,66 @@
+// What every page does: ids are copied by their button, arrow keys step to what stands beside.
+
+const said = document.getElementById("copied");
+
+// Where the page came over plain HTTP, browsers have no clipboard for scripts: mark it and copy.
+function copyMarked(text) {
+  const field = document.createElement("textarea");
+  field.value = text;
+  field.className = "visually-hidden";
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("the browser refused");
+}
+
+async function copy(button) {
+  let word = said.dataset.done;
+  try {
+    if (navigator.clipboard) await navigator.clipboard.writeText(button.dataset.copy);
+    else copyMarked(button.dataset.copy);
+  } catch {
+    word = said.dataset.failed;
+  }
+  button.focus();
+  button.classList.add("done");
+  setTimeout(() => button.classList.remove("done"), 1500);
+  // Emptied first: the same word twice would be read out once.
+  said.textContent = "";
+  setTimeout(() => (said.textContent = word), 50);
+}
+
+document.documentElement.classList.add("can-copy", "scripted");
+
+// A choice that applies at once: filters, the company. Without a script there is a button.
+document.addEventListener("change", (event) => {
+  if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();
+});
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (button) copy(button);
+});
+
+const BESIDE = { ArrowLeft: "prev", ArrowRight: "next" };
+
+document.addEventListener("keydown", (event) => {
+  const pressedAlone = !(event.altKey || event.ctrlKey || event.metaKey || event.shiftKey);
+  if (!pressedAlone || event.target.closest("input, select, textarea")) return;
+  document.querySelector(`a[rel="${BESIDE[event.key]}"]`)?.click();
+});
+
+// A press beside an open sheet closes it.
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.more-pages[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+});
+
+// The server could not be reached: this is the page as it was, and it says so.
+const kept = document.getElementById("kept");
+if (kept && document.body.dataset.kept) kept.hidden = false;
+
+// Whoever signs out takes along what this browser kept of their pages.
+document.addEventListener("submit", (event) => {
+  if (event.target.closest(".sign-out")) navigator.serviceWorker?.controller?.postMessage("forget");
+});

@@ -1,0 +1,245 @@
+# ruff: noqa: S608 - our own words make these queries
+"""The figures of pages about sites, devices, programs and weighings, counted again by SQL.
+
+The queries know nothing of the pages; `key` is the figure's data-key.
+"""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+# Digits that stand outside of figures, times, ids and texts of people.
+STRAY_DIGITS = """() => {
+  const found = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    const kept = "[data-value], time, code, .text, .copy, .plot, h1, h2, h3, select, title";
+    if (/[0-9]/.test(node.data) && !node.parentElement.closest(kept)) found.push(node.data.trim());
+  }
+  return found;
+}"""
+FIGURES = "all => all.map(e => [e.dataset.name, e.dataset.key ?? '', e.dataset.value])"
+
+# Each expected wake of a session, or of a camera on a day, with its state.
+_WAKES = """
+with wake as (
+  select e.expected_at, case
+    when p.payload_status = 'complete' then 'received'
+    when p.payload_status = 'pending' then 'receiving'
+    when p.payload_status = 'failed' then 'failed'
+    when e.expected_at + interval '10 minutes' > fn_now() then 'due'
+    when d.pending_count = 0 and d.last_seen_at > e.expected_at + interval '1 hour' then 'lost'
+    else 'overdue' end as state
+  from expected_wakes e
+  join site_device_sessions s on s.session_id = e.session_id
+  join devices d on d.device_id = e.device_id
+  left join device_wake_payloads p on p.site_device_session_id = e.session_id
+    and p.device_id = e.device_id and p.wake_window_index = e.wake_window_index
+    and not p.overage_flag
+  where s.session_id::text = %(key)s or e.device_id || '|' || s.session_date = %(key)s
+), extra as (
+  select p.payload_status from device_wake_payloads p
+  join site_device_sessions s on s.session_id = p.site_device_session_id
+  where p.overage_flag
+    and (s.session_id::text = %(key)s or p.device_id || '|' || s.session_date = %(key)s)
+)
+"""
+_OF_DAY = """
+with w as (
+  select * from weight_sessions
+  where (start_at at time zone 'Asia/Bangkok')::date::text = %(key)s)
+"""
+_PAYLOADS = """
+  from device_wake_payloads p
+  join site_device_sessions s on s.session_id = p.site_device_session_id
+  where s.session_id::text = %(key)s or p.device_id || '|' || s.session_date = %(key)s
+"""
+# The wakes of a row: its level, or all, and its id.
+_FIGURES = """
+with s as (select * from site_device_sessions
+  where session_date >= fn_local_date('Asia/Bangkok', fn_now()) - 30),
+ p as (select p.*, g.program_type from device_wake_payloads p
+  join pilot_programs g on g.program_id = p.program_id
+  where site_device_session_id in (select session_id from s)),
+ e as (select e.*, s.program_id, s.site_id, g.program_type from expected_wakes e
+  join s on s.session_id = e.session_id join pilot_programs g on g.program_id = s.program_id),
+ named as (select split_part(%(key)s, '|', 1) as level, split_part(%(key)s, '|', 2) as id)
+"""
+_OF_ROW = """
+ named n where n.level = 'total' or n.level = 'company'
+  or n.level = 'kind' and {0}.program_type = n.id
+  or n.level = 'program' and {0}.program_id::text = n.id
+  or n.level = 'site' and {0}.site_id::text = n.id
+  or n.level = 'device' and {0}.device_id::text = n.id
+"""
+_CAMERA = "from devices where device_id::text in (%(key)s, split_part(%(key)s, '|', 2))"
+_WEEK_HOURS = """
+with wake as (
+  select date_trunc('hour', coalesce(e.expected_at, p.captured_at)) as hour, case
+    when p.payload_status is not null then p.payload_status
+    when e.expected_at + interval '10 minutes' > fn_now() then 'due'
+    when d.pending_count = 0 and d.last_seen_at > e.expected_at + interval '1 hour' then 'lost'
+    else 'overdue' end as state
+  from expected_wakes e
+  full join device_wake_payloads p on p.site_device_session_id = e.session_id
+    and p.device_id = e.device_id and p.wake_window_index = e.wake_window_index
+    and not p.overage_flag
+  join devices d on d.device_id = coalesce(e.device_id, p.device_id)
+  where coalesce(e.device_id, p.device_id)::text = split_part(%(key)s, '|', 2)
+    and coalesce(e.expected_at, p.captured_at) >= fn_midnight('Asia/Bangkok',
+      fn_local_date('Asia/Bangkok', fn_now()) - 6)
+), hours as (select hour, array_agg(state) as states from wake group by 1)
+"""
+QUERIES: dict[str, str] = {
+    **{
+        f"wakes.{state}": f"{_WAKES} select count(*) from wake where state = '{state}'"
+        for state in ("received", "receiving", "failed", "due", "overdue", "lost")
+    },
+    "wakes.later": f"{_WAKES} select count(*) from wake where state = 'due'",
+    "wakes.due_so_far": f"{_WAKES} select count(*) from wake where state <> 'due'",
+    "wakes.extra": f"{_WAKES} select count(*) from extra",
+    "wakes.extra_failed": f"{_WAKES} select count(*) from extra where payload_status = 'failed'",
+    "session.expected": "select count(*) from expected_wakes where session_id::text = %(key)s",
+    "session.completed": f"select count(*) filter (where payload_status = 'complete') {_PAYLOADS}",
+    "session.failed": f"select count(*) filter (where payload_status = 'failed') {_PAYLOADS}",
+    "session.extra": f"select count(*) filter (where overage_flag) {_PAYLOADS}",
+    "session.percent": """
+        select least(100, 100 * (select count(*) from device_wake_payloads
+            where site_device_session_id::text = %(key)s and payload_status = 'complete')
+          / (select count(*) from expected_wakes where session_id::text = %(key)s))""",
+    "camera.received": f"select count(*) filter (where payload_status = 'complete') {_PAYLOADS}",
+    "camera.failed": f"select count(*) filter (where payload_status = 'failed') {_PAYLOADS}",
+    "camera.expected": f"{_WAKES} select count(*) from wake",
+    "camera.battery_v": f"select battery_voltage {_CAMERA}",
+    "camera.signal_dbm": f"select wifi_rssi {_CAMERA}",
+    "camera.pending": f"select pending_count {_CAMERA}",
+    "device.battery_v": f"select battery_voltage {_CAMERA}",
+    "device.signal_dbm": f"select wifi_rssi {_CAMERA}",
+    "device.backlog": f"select pending_count {_CAMERA}",
+    "site.cameras": "select count(*) from devices where is_active and site_id::text = %(key)s",
+    "site.cameras_shown": """
+        select count(*) from devices where site_id::text = split_part(%(key)s, '|', 1)""",
+    "site.problems": """
+        select count(*) from (
+          select 1 from expected_wakes e
+          join site_device_sessions s on s.session_id = e.session_id
+          join devices d on d.device_id = e.device_id
+          left join device_wake_payloads p on p.site_device_session_id = e.session_id
+            and p.device_id = e.device_id and p.wake_window_index = e.wake_window_index
+            and not p.overage_flag
+          where s.site_id || '|' || s.session_date = %(key)s and (p.payload_status = 'failed'
+            or p.image_id is null and e.expected_at + interval '10 minutes' <= fn_now())
+          union all
+          select 1 from device_wake_payloads p
+          join site_device_sessions s on s.session_id = p.site_device_session_id
+          where p.overage_flag and p.payload_status = 'failed'
+            and s.site_id || '|' || s.session_date = %(key)s) problems""",
+    "sites.attention": """
+        select count(distinct s.site_id) from site_device_sessions s
+        join expected_wakes e on e.session_id = s.session_id
+        left join device_wake_payloads p on p.site_device_session_id = e.session_id
+          and p.device_id = e.device_id and p.wake_window_index = e.wake_window_index
+          and not p.overage_flag
+        where s.status <> 'locked' and %(key)s = '' and (p.payload_status = 'failed'
+          or p.image_id is null and e.expected_at + interval '10 minutes' <= fn_now())""",
+    "devices.matching": "select count(*) from devices where %(key)s = 'all'",
+    "devices.problems": """
+        select count(*) from devices d where d.is_active and %(key)s = '' and (
+          d.battery_voltage < 3.6
+          or exists (select from device_images i where i.device_id = d.device_id
+            and i.status = 'failed')
+          or d.last_seen_at is not null and (select count(*) from expected_wakes e
+            where e.device_id = d.device_id and e.expected_at > d.last_seen_at
+              and e.expected_at < fn_now() - interval '10 minutes') >= 2)""",
+    "device.hours_received": f"""
+        {_WEEK_HOURS} select count(*) from hours
+        where 'complete' = any(states)
+          and not states && array['lost', 'failed', 'overdue', 'pending']""",
+    "device.hours_gap": f"""
+        {_WEEK_HOURS} select count(*) from hours
+        where 'overdue' = any(states) and not states && array['lost', 'failed']""",
+    "device.battery.line": """
+        select battery_voltage from device_wake_payloads
+        where date_trunc('second', captured_at) = %(key)s::timestamptz
+          and battery_voltage is not null limit 1""",
+    "device.signal.line": """
+        select wifi_rssi from device_wake_payloads
+        where date_trunc('second', captured_at) = %(key)s::timestamptz
+          and wifi_rssi is not null limit 1""",
+    "programs.total": "select count(*) from pilot_programs where %(key)s = ''",
+    "program.sites": "select count(*) from sites where program_id::text = %(key)s",
+    "kind.programs": "select count(*) from pilot_programs where program_type = %(key)s",
+    "kind.sites": """
+        select count(*) from sites join pilot_programs using (program_id)
+        where program_type = %(key)s""",
+    "kind.completed_a_day": """
+        select sum(completed_wake_count)::float8 / count(*) from site_device_sessions
+        join pilot_programs using (program_id) where program_type = %(key)s
+          and session_date >= fn_local_date('Asia/Bangkok', fn_now()) - 30""",
+    "figures.sessions": f"""
+        {_FIGURES} select count(distinct e.session_id) from e, {_OF_ROW.format("e")}""",
+    "figures.expected": f"{_FIGURES} select count(*) from e, {_OF_ROW.format('e')}",
+    "figures.completed": f"""
+        {_FIGURES} select count(*) filter (where payload_status = 'complete')
+        from p, {_OF_ROW.format("p")}""",
+    "figures.failed": f"""
+        {_FIGURES} select count(*) filter (where payload_status = 'failed')
+        from p, {_OF_ROW.format("p")}""",
+    "figures.extra": f"""
+        {_FIGURES} select count(*) filter (where overage_flag) from p, {_OF_ROW.format("p")}""",
+    "figures.percent": f"""
+        {_FIGURES} select least(100, 100 * (select count(*) filter (
+            where payload_status = 'complete') from p, {_OF_ROW.format("p")})
+          / (select count(*) from e, {_OF_ROW.format("e")}))""",
+    "programs.complete.line": """
+        select least(100, round(100.0 * sum(completed_wake_count) / sum(expected_wake_count), 2))
+        from site_device_sessions where status = 'locked'
+          and session_date = (%(key)s::timestamptz at time zone 'UTC')::date""",
+    "weighings.total": f"{_OF_DAY} select count(*) from w",
+    "weighings.matching": f"{_OF_DAY} select count(*) from w",
+    "weighings.final_weights": f"{_OF_DAY} select count(final_weight_kg) from w",
+    "weighings.mean_kg": f"{_OF_DAY} select avg(final_weight_kg) from w",
+    "weighings.cv_percent": f"""
+        {_OF_DAY} select 100 * stddev_samp(final_weight_kg) / avg(final_weight_kg) from w""",
+    "weighings.uniformity_percent": f"""
+        {_OF_DAY} select 100.0 * count(*) filter (
+            where abs(final_weight_kg - m.mean) <= 0.1 * m.mean) / count(final_weight_kg)
+        from w, (select avg(final_weight_kg) as mean from w) m""",
+    "weighing.weight_kg": """
+        select coalesce(final_weight_kg, initial_weight_kg) from weight_sessions
+        where session_id::text = %(key)s""",
+    "weighing.image_count": """
+        select image_count from weight_sessions where session_id::text = %(key)s""",
+    "weighing.events": """
+        select count(*) from weighvision_events where session_id::text = %(key)s""",
+    "weighing.event_kg": """
+        select coalesce(weight_kg, final_weight_kg, initial_weight_kg) from weighvision_events
+        where event_id::text = %(key)s""",
+    "weighing.number": """
+        select count(*) from weight_sessions w, weight_sessions me
+        where me.session_id::text = %(key)s and w.start_at <= me.start_at
+          and (w.start_at at time zone 'Asia/Bangkok')::date
+            = (me.start_at at time zone 'Asia/Bangkok')::date""",
+}
+# Counted with the histogram as a whole, or edges of its bars.
+BY_HISTOGRAM = frozenset({"weighings.bar", "weighings.tick", "weighings.of_state"})
+# Means of many wakes: compared to what is shown, with the rounding of the sums.
+MEANS = frozenset({"figures.temperature", "figures.humidity", "programs.temperature.line"})
+
+
+def expect_recounted(page: Page, connection: Any) -> int:
+    """Every figure of the page equals its recount, no digit is outside of one; how many."""
+    shown = page.locator("[data-value]").evaluate_all(FIGURES)
+    wrong = []
+    for name, key, value in {tuple(figure) for figure in shown if figure[2] != ""}:
+        if name in BY_HISTOGRAM or name in MEANS:
+            continue
+        ((counted,),) = connection.execute(QUERIES[name].encode(), {"key": key}).fetchall()
+        if counted is None or float(value) != pytest.approx(float(counted), rel=1e-6):
+            wrong.append((name, key, value, counted))
+    assert not wrong
+    stray = page.evaluate(STRAY_DIGITS)
+    assert not stray, stray
+    return len(shown)

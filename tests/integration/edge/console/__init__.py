@@ -1,0 +1,1 @@
+"""The edge's own console over HTTP, on a real database."""
