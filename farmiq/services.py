@@ -183,6 +183,7 @@ SERVICES = (
             "edge_keys",
             "edge_actions",
             "edge_heartbeats",
+            "edge_hours",
             "GET /api/v1/edges",
             "GET /api/v1/edges/context",
             "GET /.well-known/jwks.json",
@@ -201,7 +202,7 @@ SERVICES = (
         "cloud-ingestion",
         "farmiq.cloud.ingestion.service",
         reads=("POST /api/v1/ingestion/batch", "edge_keys", "companies"),
-        writes=("ingestion_dedupe", "event_conflicts", "farmiq.*.exchange"),
+        writes=("ingestion_dedupe", "event_conflicts", "edge_hours", "farmiq.*.exchange"),
     ),
     _service(
         "cloud-telemetry-service",
@@ -376,12 +377,15 @@ SERVICES = (
         "cloud-deadletter-service",
         "farmiq.cloud.deadletter.service",
         reads="farmiq.*.dlq.queue, farmiq.cloud-ingestion.unrouted.queue, sign_ins, "
-        "memberships, companies, POST /api/v1/dead-letters/redrive, POST "
+        "memberships, companies, dead_letter_orders, POST /api/v1/dead-letters/redrive, POST "
         "/api/v1/dead-letters/discard",
         writes=(
             "farmiq.retry.exchange",
             "farmiq.*.exchange",
             "dead_letter_actions",
+            "dead_letter_groups",
+            "dead_letter_orders",
+            "bus_queues",
             "alert_episodes",
             "GET /api/v1/dead-letters",
         ),
@@ -395,10 +399,13 @@ SERVICES = (
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
         "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
         "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, alert_steps, "
-        "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts",
+        "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts, edge_keys, "
+        "edge_heartbeats, edge_hours, dead_letter_groups, dead_letter_orders, bus_queues, "
+        "event_conflicts, camera_quarantine, all audit logs",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
-        "master_data_actions, alert_episodes, alert_steps, alert_rules, alert_windows, "
-        "alert_channels, alert_contacts, alert_messages, pages, GET "
+        "users, memberships, user_actions, edge_invites, edge_keys, edge_actions, "
+        "dead_letter_orders, alert_episodes, alert_steps, alert_rules, alert_windows, "
+        "alert_channels, alert_contacts, alert_messages, master_data_actions, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),
