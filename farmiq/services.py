@@ -350,7 +350,7 @@ SERVICES = (
         "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
     ),
     _service(
-        "cloud-report-service",
+        "cloud-reports-service",
         "farmiq.cloud.reports.service",
         reads="report_subscriptions, companies, farms, barns, batches, kpi_daily, batch_days, "
         "breed_standards, barn_events, alert_episodes, alert_channels, the clock",
@@ -398,13 +398,14 @@ SERVICES = (
         "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
         "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
-        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, edge_keys, "
+        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, alert_steps, "
+        "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts, edge_keys, "
         "edge_heartbeats, edge_hours, dead_letter_groups, dead_letter_orders, bus_queues, "
         "event_conflicts, camera_quarantine, all audit logs",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
         "users, memberships, user_actions, edge_invites, edge_keys, edge_actions, "
-        "dead_letter_orders, "
-        "master_data_actions, pages, GET "
+        "dead_letter_orders, master_data_actions, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_channels, alert_contacts, alert_messages, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

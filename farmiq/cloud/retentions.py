@@ -47,6 +47,10 @@ def alert_messages(settings: CloudSettings) -> Retention:
     return Retention("alert_messages", "created_at", days, "t.state <> 'pending'")
 
 
+def reports(settings: CloudSettings) -> Retention:
+    return Retention("reports", "created_at", settings.report_days)
+
+
 @dataclass(frozen=True, slots=True)
 class StorageRule:
     """How long a table keeps its rows: so many days, or for ever (None), by a setting if any."""
@@ -65,6 +69,7 @@ def rules(settings: CloudSettings) -> tuple[StorageRule, ...]:
         "alert_episodes": "ALERT_RETENTION_DAYS",
         "alert_windows": "ALERT_RETENTION_DAYS",
         "alert_messages": "ALERT_MESSAGES_RETENTION_DAYS",
+        "reports": "REPORT_RETENTION_DAYS",
     }
     purged = (
         ingestion_dedupe(settings),
@@ -73,6 +78,7 @@ def rules(settings: CloudSettings) -> tuple[StorageRule, ...]:
         dead_letter_orders(),
         *alerts(settings),
         alert_messages(settings),
+        reports(settings),
     )
     return (
         StorageRule(

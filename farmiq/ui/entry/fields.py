@@ -204,6 +204,30 @@ def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
     return body, reader.errors
 
 
+def barn(form: Form) -> tuple[Body, Errors]:
+    """The values of a barn, as master data."""
+    reader = _Reader(form)
+    body: Body = {
+        "farm_id": reader.text("farm_id", required=True),
+        "barn_id": reader.text("barn_id", required=True),
+        "name": reader.text("barn_name", required=True),
+        "capacity": reader.number("capacity", whole=True),
+        "area_m2": reader.number("area_m2"),
+    }
+    return body, reader.errors
+
+
+def farm(form: Form) -> Body:
+    """The values of a farm that is new; without a name it is called as devices do."""
+    reader = _Reader(form)
+    farm_id = reader.text("farm_id")
+    return {
+        "farm_id": farm_id,
+        "name": reader.text("farm_name") or farm_id,
+        "timezone": reader.text("timezone") or "UTC",
+    }
+
+
 def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Errors:
     """What the posting says, at the fields of the form; the rest under the empty name."""
     errors: Errors = {}
