@@ -41,7 +41,8 @@ async def intakes(connection: db.Connection, tenant_id: str) -> list[DayIntake]:
         connection,
         DayIntake,
         """
-        select c.farm_id, c.barn_id, coalesce(h.name, c.barn_id) as barn_name, d.on, sum(c.quantity_kg) as quantity_kg, count(*) as entries
+        select c.farm_id, c.barn_id, coalesce(h.name, c.barn_id) as barn_name, d.on,
+          sum(c.quantity_kg) as quantity_kg, count(*) as entries
         from counted_feed c
           join farms f on f.tenant_id = c.tenant_id and f.farm_id = c.farm_id
           left join barns h on h.tenant_id = c.tenant_id and h.farm_id = c.farm_id
