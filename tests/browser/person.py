@@ -9,6 +9,12 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser import barns
 from tests.browser.served import Served
 
+# What reaches beyond the screen, outside of parts that scroll by themselves.
+TOO_WIDE = """() => [...document.querySelectorAll("main *")]
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll"))
+  .map(e => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`)
+  .slice(0, 12)"""
+
 
 def sign_in(
     page: Page,
@@ -66,7 +72,7 @@ def expect_accessible(page: Page, *, rules: tuple[str, ...] = ()) -> None:
 
 def expect_no_sideways_scrolling(page: Page) -> None:
     wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    assert wider <= 0, f"the page is {wider} px wider than the screen"
+    assert wider <= 0, f"the page is {wider} px wider than the screen: {page.evaluate(TOO_WIDE)}"
 
 
 def expect_own_requests_only(requested: list[str], console: Served) -> None:

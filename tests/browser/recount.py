@@ -180,11 +180,12 @@ class Recount:
         """As the API answers for that day."""
         answer = forecast_on(self._connection, self._life.tenant_id, self._page_batch, on)
         weight = answer.weight
-        return {
+        by_role: dict[str, float | None] = {
             "forecast": weight.weight_kg,
             "forecast_low": weight.low_kg,
             "forecast_high": weight.high_kg,
-        }[role]
+        }
+        return by_role[role]
 
     def _days_to_target(self, batch_id: str) -> float | None:
         answer = forecast_on(self._connection, self._life.tenant_id, batch_id, None)

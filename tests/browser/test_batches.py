@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import APIResponse, Page, expect
 
 from farmiq.lab.simulate.life.flocks import Life
-from tests.browser import barns, flocks, person, recount
+from tests.browser import barns, flocks, person, recount, recount_sites
 from tests.browser.served import Served
 from tests.browser.test_look import Keep, context, keep
 from tests.support import databases
@@ -298,3 +298,5 @@ def test_every_figure_of_the_pages_equals_a_recount(
             assert shown, address
             wrong = recount.differences(connection, life, address, shown)
             assert not wrong, (address, wrong[:10])
+            page.goto(f"{console.url}{address}")
+            assert page.evaluate(recount_sites.STRAY_DIGITS) == [], address

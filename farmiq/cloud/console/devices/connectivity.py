@@ -66,6 +66,14 @@ class Connectivity:
     def gaps(self) -> int:
         return self._count(GAP)
 
+    @property
+    def failed(self) -> int:
+        return self._count(State.FAILED.value)
+
+    @property
+    def lost(self) -> int:
+        return self._count(State.LOST.value)
+
 
 def begin_at(now: datetime, zone: ZoneInfo) -> datetime:
     """Midnight of the first of the seven days; today is the last."""

@@ -167,11 +167,11 @@ class View:
         """The tone and the words of the camera's login."""
         login = self.login
         if login is None:
-            return "warn", _("No login: the broker lets it in only where logins are not asked for")
+            return "warn", _("No login")
         if login.revoked_at is not None:
             return "bad", _("Login revoked")
         if login.paused_until is not None and login.paused_until > self.now:
-            return "warn", _("Held out: it sent more than it may")
+            return "warn", _("Held out")
         return "good", _("Has a login")
 
     @property

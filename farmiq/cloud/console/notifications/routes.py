@@ -184,7 +184,8 @@ class NotificationPages:
             if values.secrets is not UNSET:
                 problem = await contacts.private_problem(values.secrets, self.allowed, owner=owner)
                 if problem:
-                    raise InvalidError(problem)
+                    problems = {forms.field_of(problem[0]): problem[1]}
+                    return await self._channel_page(request, channel_id, form, problems, kind=kind)
             wanted = channel_id or forms.new_id(form.get("name", ""), taken, kind.replace("_", "-"))
             async with acting.caller(request, least=ADMIN) as caller:
                 service = await caller.become_service()
