@@ -46,7 +46,7 @@ RECOUNTS = {
 
 
 @pytest.fixture
-def company(console: Served, cloud_db: Any) -> Iterator[Served]:
+def company(console: Served, cloud_db: Any) -> Served:
     """Three edges, dead letters of this company and another, and a person of each role."""
     deliveries.everybody(cloud_db.admin_url)
     deliveries.three_edges(cloud_db.admin_url)

@@ -159,7 +159,6 @@ async def site(
         await browser.client.aclose()
 
 
-@pytest.mark.req("C-82")
 async def test_new_password_needs_the_current_one_and_ends_other_sessions(site: Site) -> None:
     here, there = site.browser(), site.browser()
     for browser in (here, there):

@@ -14,7 +14,7 @@ from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from tests.browser.served import Served
 from tests.conftest import Database
 from tests.integration.cloud.console_access import ROLES, TABLE
-from tests.sql import two_companies
+from tests.sql import catalog, two_companies
 from tests.sql.two_companies import Two
 
 # These never end, or end the sign-in with which the others are asked.
@@ -105,7 +105,7 @@ def addresses(admin_url: str, routes: list[str], company_id: UUID) -> dict[str, 
             exists = connection.execute("select to_regclass(%s)", (table,)).fetchone()
             values[name] = "01a1deda-1664-765e-86d6-5315118fdacd"
             if exists and exists[0]:
-                owner = two_companies.catalog.columns_seen_by(connection, table)
+                owner = catalog.columns_seen_by(connection, table)
                 clause = (
                     "company_id = %s"
                     if "company_id" in owner
@@ -127,7 +127,7 @@ def routes_of(served: Served) -> list[str]:
         f"{method} {route.path}"
         for route in served.app.routes
         if isinstance(route, APIRoute) and not route.include_in_schema
-        for method in sorted(route.methods)
+        for method in sorted(route.methods or ())
         if not route.path.startswith("/api/") and route.path not in {"/healthz", "/readyz"}
     ]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from farmiq.cloud import bus
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.dead_letters import view as letters
 from farmiq.cloud.console.delivery import view as delivery
@@ -31,8 +32,8 @@ GOOD = Edge(edge_id="good", state="heard", good_keys=1, heartbeat=WELL)
 NOTHING = Facts(edges=(), dead_letters=0, conflicts=0, rejected=(), rejected_total=0, queues=())
 
 
-def said(*edges: Edge, **changes: int) -> list[str]:
-    facts = replace(NOTHING, edges=edges, **changes)
+def said(*edges: Edge, dead_letters: int = 0) -> list[str]:
+    facts = replace(NOTHING, edges=edges, dead_letters=dead_letters)
     return [each.text for each in delivery.view(COMPANY, facts, now=NOW).headline]
 
 
@@ -108,7 +109,7 @@ def test_queue_says_what_is_wrong_with_it() -> None:
 
 ORDER = {
     "action": "redrive",
-    "queue": letters.bus.FEED.dead_letters,
+    "queue": bus.FEED.dead_letters,
     "reason": "no such lot",
     "which": "all",
     "rate_per_s": "10",

@@ -35,7 +35,7 @@ def test_index_hides_what_a_role_may_not_open() -> None:
 
 
 def test_retention_page_shows_what_the_jobs_use() -> None:
-    kept = {row.table: row.days for row in retentions.kept(SETTINGS)}
+    kept = {row.table: row.days for row in retentions.rules(SETTINGS)}
     jobs = (
         retentions.ingestion_dedupe(SETTINGS),
         retentions.sync_events(SETTINGS),
@@ -46,8 +46,8 @@ def test_retention_page_shows_what_the_jobs_use() -> None:
     )
     assert {job.table: job.days for job in jobs}.items() <= kept.items()
     assert kept["telemetry_readings"] is None
-    rows = [settings.kept_row(row) for row in retentions.kept(SETTINGS)]
-    assert {row.how_long for row in rows if row.kept.table == "telemetry_agg"} == {"for ever"}
+    rows = [settings.stored_row(row) for row in retentions.rules(SETTINGS)]
+    assert {row.how_long for row in rows if row.rule.table == "telemetry_agg"} == {"for ever"}
     # Each has a name that people understand.
     assert all("_" not in row.what for row in rows)
 
