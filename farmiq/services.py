@@ -212,10 +212,13 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.agg.queue",
             "companies",
             "farms",
+            "batches",
             "sign_ins",
         ),
         writes=(
             "telemetry_readings",
+            "alert_readings",
+            "analytics_dirty_days",
             "telemetry_latest",
             "telemetry_agg",
             "telemetry_dirty",
@@ -329,12 +332,12 @@ SERVICES = (
         "farmiq.cloud.alerts.service",
         reads="farmiq.cloud-alerts-service.signals.queue, "
         "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
-        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
-        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
-        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "alert_readings, telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, "
+        "feed_events, edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, "
+        "the clock, sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
         "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
-        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
-        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        writes="alert_readings, alert_states, alert_rechecks, alert_episodes, alert_steps, "
+        "alert_rules, alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
         "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
         "/api/v1/alert-rules/try",
     ),
@@ -350,7 +353,7 @@ SERVICES = (
         "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
     ),
     _service(
-        "cloud-report-service",
+        "cloud-reports-service",
         "farmiq.cloud.reports.service",
         reads="report_subscriptions, companies, farms, barns, batches, kpi_daily, batch_days, "
         "breed_standards, barn_events, alert_episodes, alert_channels, the clock",
@@ -404,8 +407,8 @@ SERVICES = (
         "event_conflicts, camera_quarantine, all audit logs",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
         "users, memberships, user_actions, edge_invites, edge_keys, edge_actions, "
-        "dead_letter_orders, alert_episodes, alert_steps, alert_rules, alert_windows, "
-        "alert_channels, alert_contacts, alert_messages, master_data_actions, pages, GET "
+        "dead_letter_orders, master_data_actions, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_channels, alert_contacts, alert_messages, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

@@ -12,6 +12,8 @@ from farmiq.plumbing.retention import Retention
 ORDER_DAYS = 90
 ALERT_STATE_DAYS = 90
 ALERT_RECHECK_DAYS = 30
+# Readings that no alert rule has looked at by then: no instance runs.
+ALERT_READING_DAYS = 7
 
 
 def ingestion_dedupe(settings: CloudSettings) -> Retention:
@@ -39,12 +41,17 @@ def alerts(settings: CloudSettings) -> tuple[Retention, ...]:
         Retention("alert_windows", "t.end_at", days),
         Retention("alert_states", "t.heard_at", ALERT_STATE_DAYS, "t.states = '{}'"),
         Retention("alert_rechecks", "t.received_at", ALERT_RECHECK_DAYS),
+        Retention("alert_readings", "t.stored_at", ALERT_READING_DAYS),
     )
 
 
 def alert_messages(settings: CloudSettings) -> Retention:
     days = settings.alert_messages_days
     return Retention("alert_messages", "created_at", days, "t.state <> 'pending'")
+
+
+def reports(settings: CloudSettings) -> Retention:
+    return Retention("reports", "created_at", settings.report_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ def kept(settings: CloudSettings) -> tuple[Kept, ...]:
         "alert_episodes": "ALERT_RETENTION_DAYS",
         "alert_windows": "ALERT_RETENTION_DAYS",
         "alert_messages": "ALERT_MESSAGES_RETENTION_DAYS",
+        "reports": "REPORT_RETENTION_DAYS",
     }
     purged = (
         ingestion_dedupe(settings),
@@ -73,6 +81,7 @@ def kept(settings: CloudSettings) -> tuple[Kept, ...]:
         dead_letter_orders(),
         *alerts(settings),
         alert_messages(settings),
+        reports(settings),
     )
     return (
         Kept(

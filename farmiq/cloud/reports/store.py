@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
 from farmiq.cloud.reports import wording
-from farmiq.cloud.reports.making import File, Subject
+from farmiq.cloud.reports.files import File, Subject
 from farmiq.cloud.reports.periods import Kind, Period
 from farmiq.plumbing import db, ids
 from farmiq.ui import i18n

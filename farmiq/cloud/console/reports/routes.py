@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.reports.view import SentRow, SubscriptionRow, View
 from farmiq.cloud.identity.store import SignIn
-from farmiq.cloud.reports import making, periods, queries, store
-from farmiq.cloud.reports.making import File, Subject
+from farmiq.cloud.reports import files, periods, queries, store
+from farmiq.cloud.reports.files import File, Subject
 from farmiq.cloud.reports.periods import Period
 from farmiq.plumbing import db, http, mail
 from farmiq.plumbing.http import HttpError
@@ -58,10 +58,10 @@ class ReportPages:
         signed_in = await self.pages.must_be_signed_in(request)
         report_id = _id(request.path_params["report_id"], "report")
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            found = await store.file(connection, company.tenant_id, report_id)
-        if found is None:
+            file = await store.file(connection, company.tenant_id, report_id)
+        if file is None:
             raise HttpError(404, "there is no such report")
-        return _answer(*found)
+        return _answer(*file)
 
     async def send(self, request: Request) -> Response:
         """Mail a report to oneself now."""
@@ -129,10 +129,10 @@ class ReportPages:
         signed_in, _form = await self._form(request)
         subscription_id = _id(request.path_params["subscription_id"], "subscription")
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            found = await store.subscription(connection, company.tenant_id, subscription_id)
-        if found is None:
+            subscription = await store.subscription(connection, company.tenant_id, subscription_id)
+        if subscription is None:
             raise HttpError(404, "there is no such subscription")
-        if found.user_id != signed_in.user_id:
+        if subscription.user_id != signed_in.user_id:
             pages.require(company, LEAST_FOR_OTHERS)
         async with db.transaction(self.pages.sign_ins.pool) as tx:
             await store.unsubscribe(tx, company.tenant_id, subscription_id, by=signed_in.email)
@@ -155,10 +155,10 @@ class ReportPages:
             subject = await _find(connection, company.tenant_id, text)
             if subject is None:
                 raise HttpError(404, "there is no such farm or batch")
-            gathered = await making.gather(connection, company.tenant_id, subject, period, now=now)
+            gathered = await files.gather(connection, company.tenant_id, subject, period, now=now)
         if gathered is None:
             raise HttpError(404, "there is no such farm or batch")
-        return await making.drawn(gathered, language=i18n.language())
+        return await files.drawn(gathered, language=i18n.language())
 
     async def _page(
         self,

@@ -101,6 +101,7 @@ def kept_row(kept: Kept) -> KeptRow:
         "alert_states": _("Series that alert rules look at, since they were last heard"),
         "alert_rechecks": _("Late readings that alert rules look at again"),
         "alert_messages": _("Who was told of which alert"),
+        "reports": _("Reports that were mailed"),
         "camera_chunks": _("Parts of images that did not arrive whole"),
         "camera_transfers": _("How images of cameras arrived"),
         "camera_commands": _("Commands to cameras, since they ended"),
