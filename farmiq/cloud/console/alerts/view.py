@@ -57,7 +57,7 @@ _ABOUT = {
 }
 _SENT = {
     "pending": ("info", marked("waits to be sent")),
-    "sent": ("good", marked("told")),
+    "sent": ("good", marked("sent")),
     "failed": ("bad", marked("not delivered")),
     "dropped": ("muted", marked("not needed any more")),
 }
@@ -349,7 +349,7 @@ def silence(episode: Episode) -> str:
     if episode.paged_at is not None:
         if episode.notified:
             return _("No message arrived: nobody knows of it")
-        return _("Nobody was notified: no contact fits")
+        return _("Nobody was told: no contact fits")
     if episode.state == "acknowledged":
         return ""
     return _("Nobody was called: it was old when it arrived, or it has just begun")

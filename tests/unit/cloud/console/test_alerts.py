@@ -83,7 +83,10 @@ def test_value_is_the_one_that_matters(changes: dict[str, Any], expected: Any) -
         ({"held_by": "edge:e-1"}, "Held back until edge e-1 has sent everything"),
         ({"paged_at": NOW}, "Nobody was told: no contact fits"),
         (
-            {"paged_at": NOW, "notified": [{"name": "A", "state": "failed", "at": NOW.isoformat()}]},
+            {
+                "paged_at": NOW,
+                "notified": [{"name": "A", "state": "failed", "at": NOW.isoformat()}],
+            },
             "No message arrived: nobody knows of it",
         ),
         ({}, "Nobody was called: it was old when it arrived, or it has just begun"),
