@@ -212,10 +212,13 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.agg.queue",
             "companies",
             "farms",
+            "batches",
             "sign_ins",
         ),
         writes=(
             "telemetry_readings",
+            "alert_readings",
+            "analytics_dirty_days",
             "telemetry_latest",
             "telemetry_agg",
             "telemetry_dirty",
@@ -329,12 +332,12 @@ SERVICES = (
         "farmiq.cloud.alerts.service",
         reads="farmiq.cloud-alerts-service.signals.queue, "
         "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
-        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
-        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
-        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "alert_readings, telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, "
+        "feed_events, edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, "
+        "the clock, sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
         "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
-        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
-        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        writes="alert_readings, alert_states, alert_rechecks, alert_episodes, alert_steps, "
+        "alert_rules, alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
         "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
         "/api/v1/alert-rules/try",
     ),

@@ -1,7 +1,7 @@
 """`farmiq report`: weekly and monthly reports of farms and batches as PDF."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,7 +102,7 @@ def ls(
     rows = terminal.in_transaction(
         lambda tx: store.reports(tx, tenant, limit=limit + 1), terminal.CLOUD
     )
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "created_at": row.created_at,
             "tenant_id": row.tenant_id,

@@ -12,6 +12,8 @@ from farmiq.plumbing.retention import Retention
 ORDER_DAYS = 90
 ALERT_STATE_DAYS = 90
 ALERT_RECHECK_DAYS = 30
+# Readings that no alert rule has looked at by then: no instance runs.
+ALERT_READING_DAYS = 7
 
 
 def ingestion_dedupe(settings: CloudSettings) -> Retention:
@@ -39,6 +41,7 @@ def alerts(settings: CloudSettings) -> tuple[Retention, ...]:
         Retention("alert_windows", "t.end_at", days),
         Retention("alert_states", "t.heard_at", ALERT_STATE_DAYS, "t.states = '{}'"),
         Retention("alert_rechecks", "t.received_at", ALERT_RECHECK_DAYS),
+        Retention("alert_readings", "t.stored_at", ALERT_READING_DAYS),
     )
 
 

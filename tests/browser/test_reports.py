@@ -53,10 +53,9 @@ def expect_figures_marked(page: Page) -> None:
           return copy.innerText.match(/\\d[\\d.,]*/g) || [];
         }"""
     )
-    assert set(loose) <= {"06:00", "06", "00", "4"}, loose
+    assert not [text for text in loose if text not in {"06", "00", "4", "7"}], loose
 
 
-@pytest.mark.req("C-82")
 def test_person_turns_on_the_second_factor_and_signs_in_with_it(
     console: Served, page: Page, browser: Browser, complaints: list[str], requested: list[str]
 ) -> None:

@@ -90,7 +90,7 @@ class _Reader:
             self.errors[name] = _("Choose a day and a time.")
             return None
 
-    def choice(self, name: str, known: Iterable[str]) -> str | None:
+    def option(self, name: str, known: Iterable[str]) -> str | None:
         value = self.text(name, required=True)
         if value is not None and value not in known:
             self.errors[name] = _("Choose one of the list.")
@@ -111,7 +111,7 @@ def _common(
     reader: _Reader, form: Form, places: Mapping[str, Place], now: datetime
 ) -> tuple[Body, Place | None]:
     """Where, when, and what is corrected."""
-    chosen = reader.choice("place", places)
+    chosen = reader.option("place", places)
     place = places[chosen] if chosen else None
     body: Body = {}
     if place:
@@ -185,7 +185,7 @@ def lot(form: Form, places: Mapping[str, Place], now: datetime) -> tuple[Body, E
 def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
     """The values of a batch, as master data."""
     reader = _Reader(form)
-    chosen = reader.choice("place", places)
+    chosen = reader.option("place", places)
     place = places[chosen] if chosen else None
     body: Body = {
         "batch_id": reader.text("batch_id", required=True),
@@ -193,7 +193,7 @@ def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
         "barn_id": place.barn_id if place else None,
         "species": reader.text("species", required=True),
         "breed": reader.text("breed"),
-        "sex": reader.choice("sex", ("mixed", "female", "male")),
+        "sex": reader.option("sex", ("mixed", "female", "male")),
         "placed_count": reader.number("placed_count", required=True, whole=True),
         "placed_on": reader.day("placed_on", required=True),
         "age_at_placing_days": reader.number("age_at_placing_days", whole=True) or 0,

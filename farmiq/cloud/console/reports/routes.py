@@ -37,7 +37,6 @@ class ReportPages:
             (f"{ROOT}/sent/{{report_id}}.pdf", self.sent, "GET"),
             (f"{ROOT}/subscriptions", self.subscribe, "POST"),
             (f"{ROOT}/subscriptions/{{subscription_id}}/remove", self.unsubscribe, "POST"),
-            (f"{ROOT}/send", self.send, "POST"),
         )
 
     async def reports(self, request: Request) -> Response:
@@ -62,33 +61,6 @@ class ReportPages:
         if file is None:
             raise HttpError(404, "there is no such report")
         return _answer(*file)
-
-    async def send(self, request: Request) -> Response:
-        """Mail a report to oneself now."""
-        signed_in, form = await self._form(request)
-        period = _period(form.get("period", ""))
-        subject = await self._subject(request, signed_in, form.get("of", ""))
-        async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            if await store.made_by_hand(connection, company.tenant_id) >= (
-                store.MAX_BY_HAND_PER_HOUR
-            ):
-                raise HttpError(429, "too many reports were sent by hand: wait an hour")
-        if not mail.is_mailbox(signed_in.email):
-            raise HttpError(422, "your e-mail is not an address that mail can be sent to")
-        file = await self._file(request, signed_in, form.get("of", ""), period)
-        async with db.transaction(self.pages.sign_ins.pool) as tx:
-            await store.add_report(
-                tx,
-                company.tenant_id,
-                subject,
-                period,
-                file=file,
-                address=signed_in.email,
-                language=i18n.language(),
-                subscription_id=None,
-                by=signed_in.email,
-            )
-        return _to(f"{ROOT}?done=sent")
 
     async def subscribe(self, request: Request) -> Response:
         signed_in, form = await self._form(request)
@@ -142,13 +114,6 @@ class ReportPages:
         signed_in = await self.pages.must_be_signed_in(request)
         http.allow(request, signed_in.email)
         return signed_in, await self.pages.form(request, signed_in)
-
-    async def _subject(self, request: Request, signed_in: SignIn, text: str) -> Subject:
-        async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            subject = await _find(connection, company.tenant_id, text)
-        if subject is None:
-            raise HttpError(404, "there is no such farm or batch")
-        return subject
 
     async def _file(self, request: Request, signed_in: SignIn, text: str, period: Period) -> File:
         async with self.pages.visit(request, signed_in) as (connection, company, now):

@@ -256,7 +256,7 @@ async def test_commands_set_try_list_and_acknowledge(alerts: Alerts) -> None:
     assert "1 in 7 days" in run("try", "hot")
     assert "0 in 7 days" in run("try", "hot", "--threshold", "50")
     alerts.book.drop()
-    await alerts.take(alerts.reading(now(), 40.0))
+    await alerts.send(alerts.reading(now(), 40.0))
     listed = json.loads(run("episodes", "--json", code=3))["alerts"]
     assert run("ack", listed[0]["episode_id"], "--note", "on my way") == "acknowledged\n"
     assert "f/1/d: heat of d in barn 1 above 30: 40" in run("episodes", code=3)

@@ -193,7 +193,7 @@ def test_readings_of_a_wrong_clock_are_never_current_and_barns_with_problems_com
     assert [row.state for row in view.barns[0].rows] == ["ahead", "current"]
     assert view.sentence == "1 of 3 sensors is late or has a wrong clock"
     assert view.title == "(1) Readings"
-    assert view.turns_at == NOW + timedelta(seconds=115)
+    assert view.refresh_at == NOW + timedelta(seconds=115)
 
 
 def test_chart_has_a_row_without_values_where_nothing_was_measured() -> None:
