@@ -1,9 +1,10 @@
 """P16: pages of a company with 200 devices and 90 days of rollups, beside a static file.
 
-page      one request after the other: Today, Telemetry, and the 90 days of one sensor
+page      one request after the other, each computed anew: Today, Telemetry, and the 90 days of one
+          sensor
 static    bytes as many as that page has compressed, from the same server
 viewers   50 live pages at once: each fetches its page, waits as console.js does (half a second, or
-          four times as long as the answer took), and fetches again, as if readings always came
+          four times as long as the answer took), and fetches again; readings arrive all the time
 
 The console runs as a process of its own. Rows are made by SQL: minutes of the last six hours, hours
 and days of 90 days, and of each sensor the readings of the last half an hour.
@@ -26,7 +27,7 @@ from bench import ingest, machine, results
 from bench.ingest import Running
 from bench.results import Result
 from farmiq import config, services
-from farmiq.cloud.console import service
+from farmiq.cloud.console import service, shared_parts
 from farmiq.cloud.identity import accounts
 from farmiq.cloud.identity.sign_in import Opened, SignIns
 from farmiq.cloud.identity.store import Client
@@ -44,6 +45,8 @@ PAGES = {
 }
 # As console.js waits between two answers.
 PAUSE_S, PAUSE_SHARE = 0.5, 4
+# Readings arrive so often that no answer is shared for long.
+CHANGE_S = 0.2
 Say = Callable[[str], None]
 
 
@@ -54,7 +57,7 @@ class Plan:
     days: int = 90
     viewers: int = 50
     seconds: float = 15.0
-    requests: int = 20
+    requests: int = 10
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
@@ -63,7 +66,8 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
     root = config.state_dir() / "stacks" / "bench-pages"
     stack.remove(root)  # what an interrupted run has left
     with stack.start(root, engines=("postgres-cloud",), say=say) as engines:
-        environment = engines.environment
+        # The console has no bus, but the settings of the cloud ask for one.
+        environment = {"FARMIQ_AMQP_URL": "amqp://unused", **engines.environment}
         _fill(environment["FARMIQ_CLOUD_DB_ADMIN_URL"], plan)
         token = await _sign_in(environment["FARMIQ_CLOUD_DB_URL"])
         port = ingest.free_port()
@@ -77,7 +81,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         try:
             url = f"http://127.0.0.1:{port}"
             await ingest.until_ready(Running(process, launch.log), url)
-            found = await _measure(url, token, plan, say)
+            found = await _measure(url, environment["FARMIQ_CLOUD_DB_URL"], token, plan, say)
         finally:
             process.terminate()
             await asyncio.to_thread(process.wait, 20)
@@ -86,7 +90,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
     return found
 
 
-async def _measure(url: str, token: str, plan: Plan, say: Say) -> list[Result]:
+async def _measure(url: str, db_url: str, token: str, plan: Plan, say: Say) -> list[Result]:
     headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "gzip"}
     limits = httpx2.Limits(max_connections=plan.viewers + 1)
     ratios: list[float] = []
@@ -97,7 +101,7 @@ async def _measure(url: str, token: str, plan: Plan, say: Say) -> list[Result]:
     ) as client:
         for _ in range(plan.rounds):
             alone_ms, file_ms, sizes = await _alone(client, plan.requests)
-            shown_ms = await _viewed(client, plan)
+            shown_ms = await _viewed(client, db_url, plan)
             all_ms = [ms for some in shown_ms.values() for ms in some]
             ratios.append(sum(alone_ms.values()) / sum(file_ms.values()))
             p95s.append(_p95(all_ms) / 1000)
@@ -136,7 +140,7 @@ async def _alone(
     sizes: dict[str, int] = {}
     for name, address in PAGES.items():
         sizes[name] = await _size(client, address)
-        pages[name] = statistics.median([await _ms(client, address) for _ in range(requests)])
+        pages[name] = statistics.median([await _anew_ms(client, address) for _ in range(requests)])
         file = f"{FILE}{sizes[name]}"
         files[name] = statistics.median([await _ms(client, file) for _ in range(requests)])
     return pages, files, sizes
@@ -154,7 +158,13 @@ async def _ms(client: httpx2.AsyncClient, address: str) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def _viewed(client: httpx2.AsyncClient, plan: Plan) -> dict[str, list[float]]:
+async def _anew_ms(client: httpx2.AsyncClient, address: str) -> float:
+    """Of a page that is computed for this request."""
+    await asyncio.sleep(shared_parts.MAX_AGE_S)
+    return await _ms(client, address)
+
+
+async def _viewed(client: httpx2.AsyncClient, url: str, plan: Plan) -> dict[str, list[float]]:
     """Milliseconds of every answer to the viewers, by page."""
     shown: dict[str, list[float]] = {name: [] for name in PAGES}
     ends_at = time.monotonic() + plan.seconds
@@ -168,9 +178,25 @@ async def _viewed(client: httpx2.AsyncClient, plan: Plan) -> dict[str, list[floa
             await asyncio.sleep(max(PAUSE_S, PAUSE_SHARE * took_ms / 1000))
 
     async with asyncio.TaskGroup() as group:
+        group.create_task(_change(url, ends_at))
         for number in range(plan.viewers):
             group.create_task(view(number))
     return shown
+
+
+async def _change(url: str, ends_at: float) -> None:
+    """Readings arrive: without a change, viewers of a company share one answer."""
+    async with db.pool(url, name="bench-changes") as pool:
+        while time.monotonic() < ends_at:
+            async with db.transaction(pool) as tx:
+                await tx.execute(
+                    "update telemetry_latest set metric_value = metric_value + 0.01, "
+                    "occurred_at = now(), stored_at = now() where device_id = 'd-1'"
+                )
+                await tx.execute(
+                    "select pg_notify('telemetry_changed', company_id::text) from companies"
+                )
+            await asyncio.sleep(CHANGE_S)
 
 
 def _p95(values: list[float]) -> float:

@@ -3,8 +3,8 @@
 off        readings are stored, nothing is marked or computed
 rollups    as cloud-telemetry-service does it: marks in the same transaction, and every ten seconds
            minutes, hours and days are computed and published
-analytics  rollups, and cloud-analytics-service as a process of its own: it takes the same readings
-           from its queue and computes the figures of the batch that is in the barn
+analytics  rollups, and cloud-analytics-service as a process of its own: it computes the figures of
+           the batch that is in the barn from the hours that changed
 
 500 series, a reading every ten seconds each, as fast as they are taken. The CPU of the database
 counts all of the computing, also what is left when the last reading is stored.
@@ -12,7 +12,6 @@ counts all of the computing, also what is left when the last reading is stored.
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +121,7 @@ async def _take(engines: stack.Stack, events: int, beside: Beside) -> Taken:
     with psycopg.connect(environment["FARMIQ_CLOUD_DB_ADMIN_URL"]) as connection:
         connection.execute(
             "truncate telemetry_readings, telemetry_latest, telemetry_agg, telemetry_dirty, "
-            "analytics_dirty_days, analytics_pending, batch_days, kpi_daily"
+            "alert_readings, analytics_dirty_days, analytics_pending, batch_days, kpi_daily"
         )
     async with (
         _analytics(engines, events, beside),
@@ -151,29 +150,22 @@ async def _take(engines: stack.Stack, events: int, beside: Beside) -> Taken:
 
 @contextlib.asynccontextmanager
 async def _analytics(engines: stack.Stack, events: int, beside: Beside) -> AsyncIterator[None]:
-    """Fill the queues; with analytics its service runs beside, stopped while they are filled."""
+    """Fill the queue; with analytics its service runs beside."""
     url = engines.environment["FARMIQ_AMQP_URL"]
-    async with amqp.connection(url, name="bench") as opened:
-        await (await opened.channel()).queue_delete(bus.DAYS.queue)
+    await consume.fill(url, events, at=_at, device=_device)
     if beside != "analytics":
-        await consume.fill(url, events, at=_at, device=_device)
         yield
         return
     port = ingest.free_port()
     environment = {**engines.environment, "FARMIQ_CLOUD_HTTP_PORT": str(port)}
     async with ingest.service(engines.root, bus.DAYS.service, environment) as running:
         await ingest.until_ready(running, f"http://127.0.0.1:{port}")
-        running.process.send_signal(signal.SIGSTOP)
-        try:
-            await consume.fill(url, events, at=_at, device=_device)
-        finally:
-            running.process.send_signal(signal.SIGCONT)
         yield
         running.check()
 
 
 async def _behind_s(pool: db.Pool, url: str, beside: Beside) -> float:
-    """How long the oldest work waits; readings that analytics has not looked at wait from now."""
+    """How long the oldest work waits; events that analytics has not looked at wait from now."""
     if beside == "off":
         return 0.0
     async with pool.connection() as connection:

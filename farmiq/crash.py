@@ -73,6 +73,8 @@ POINTS = {
     "posting.after_publish": "a posted event is on the bus; that is not committed",
     "sink.before_commit": "stored, not committed; not acknowledged to the bus",
     "sink.after_commit": "committed; not acknowledged to the bus",
+    "alerts.before_readings_commit": "new readings are evaluated, not committed",
+    "alerts.after_readings_commit": "new readings are evaluated and committed, and no longer wait",
     "alerts.before_recheck_commit": "a series is evaluated again, not committed",
     "alerts.before_page_commit": "people are to be called, not committed",
     "alerts.after_page_commit": "the steps to tell people are committed; nothing else was done",

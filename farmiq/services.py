@@ -183,6 +183,7 @@ SERVICES = (
             "edge_keys",
             "edge_actions",
             "edge_heartbeats",
+            "edge_hours",
             "GET /api/v1/edges",
             "GET /api/v1/edges/context",
             "GET /.well-known/jwks.json",
@@ -201,7 +202,7 @@ SERVICES = (
         "cloud-ingestion",
         "farmiq.cloud.ingestion.service",
         reads=("POST /api/v1/ingestion/batch", "edge_keys", "companies"),
-        writes=("ingestion_dedupe", "event_conflicts", "farmiq.*.exchange"),
+        writes=("ingestion_dedupe", "event_conflicts", "edge_hours", "farmiq.*.exchange"),
     ),
     _service(
         "cloud-telemetry-service",
@@ -211,10 +212,13 @@ SERVICES = (
             "farmiq.cloud-telemetry-service.agg.queue",
             "companies",
             "farms",
+            "batches",
             "sign_ins",
         ),
         writes=(
             "telemetry_readings",
+            "alert_readings",
+            "analytics_dirty_days",
             "telemetry_latest",
             "telemetry_agg",
             "telemetry_dirty",
@@ -328,12 +332,12 @@ SERVICES = (
         "farmiq.cloud.alerts.service",
         reads="farmiq.cloud-alerts-service.signals.queue, "
         "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
-        "telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, feed_events, "
-        "edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, the clock, "
-        "sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "alert_readings, telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, "
+        "feed_events, edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, "
+        "the clock, sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
         "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
-        writes="alert_states, alert_rechecks, alert_episodes, alert_steps, alert_rules, "
-        "alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
+        writes="alert_readings, alert_states, alert_rechecks, alert_episodes, alert_steps, "
+        "alert_rules, alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
         "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
         "/api/v1/alert-rules/try",
     ),
@@ -349,7 +353,7 @@ SERVICES = (
         "receivers, GET /api/v1/alert-messages, GET /alerts/ack/{token}, GET of the same",
     ),
     _service(
-        "cloud-report-service",
+        "cloud-reports-service",
         "farmiq.cloud.reports.service",
         reads="report_subscriptions, companies, farms, barns, batches, kpi_daily, batch_days, "
         "breed_standards, barn_events, alert_episodes, alert_channels, the clock",
@@ -376,12 +380,15 @@ SERVICES = (
         "cloud-deadletter-service",
         "farmiq.cloud.deadletter.service",
         reads="farmiq.*.dlq.queue, farmiq.cloud-ingestion.unrouted.queue, sign_ins, "
-        "memberships, companies, POST /api/v1/dead-letters/redrive, POST "
+        "memberships, companies, dead_letter_orders, POST /api/v1/dead-letters/redrive, POST "
         "/api/v1/dead-letters/discard",
         writes=(
             "farmiq.retry.exchange",
             "farmiq.*.exchange",
             "dead_letter_actions",
+            "dead_letter_groups",
+            "dead_letter_orders",
+            "bus_queues",
             "alert_episodes",
             "GET /api/v1/dead-letters",
         ),
@@ -394,9 +401,14 @@ SERVICES = (
         "site_device_sessions, expected_wakes, device_wake_payloads, device_images, "
         "petri_observations, device_alerts, the cloud's bucket, companies, users, "
         "sign_ins, memberships, farms, barns, batches, breed_standards, feed_products, "
-        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes",
+        "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, alert_steps, "
+        "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts, edge_keys, "
+        "edge_heartbeats, edge_hours, dead_letter_groups, dead_letter_orders, bus_queues, "
+        "event_conflicts, camera_quarantine, all audit logs",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
-        "master_data_actions, pages, GET "
+        "users, memberships, user_actions, edge_invites, edge_keys, edge_actions, "
+        "dead_letter_orders, master_data_actions, alert_episodes, alert_steps, alert_rules, "
+        "alert_windows, alert_channels, alert_contacts, alert_messages, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "
         "/api/v1/weighvision/sessions/{session_id}",
     ),

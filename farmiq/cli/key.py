@@ -81,21 +81,22 @@ def pin(
         if not sys.stdin.isatty():
             terminal.fail("set FARMIQ_NEW_PIN: there is no terminal to ask for it", code=2)
         pin = typer.prompt("PIN", hide_input=True, confirmation_prompt=True, err=True)
-    kept = None if remove or pin is None else pins.hashed(pin)
+    pin_hash = None if remove or pin is None else pins.hashed(pin)
     with terminal.connect(OWNER) as connection:
         row = connection.execute(
             "update api_keys set pin_bcrypt = %s where name = %s and revoked_at is null "
             "returning api_key_id",
-            (kept, name),
+            (pin_hash, name),
         ).fetchone()
         if row is None:
             terminal.fail(f"there is no valid key {name!r}; `farmiq key ls` shows them")
         ended = connection.execute(
             "delete from console_sign_ins where api_key_id = %s", row
         ).rowcount
-    said = "has no PIN any more" if kept is None else "has a new PIN"
+    outcome = "has no PIN any more" if pin_hash is None else "has a new PIN"
     terminal.print_result(
-        {"name": name, "has_pin": kept is not None, "ended_sign_ins": ended}, f"{name} {said}"
+        {"name": name, "has_pin": pin_hash is not None, "ended_sign_ins": ended},
+        f"{name} {outcome}",
     )
 
 

@@ -1,14 +1,14 @@
 """`farmiq report`: weekly and monthly reports of farms and batches as PDF."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.cloud.reports.making import File, Subject
+    from farmiq.cloud.reports.files import File, Subject
     from farmiq.cloud.reports.periods import Period
     from farmiq.plumbing import db
 
@@ -102,7 +102,7 @@ def ls(
     rows = terminal.in_transaction(
         lambda tx: store.reports(tx, tenant, limit=limit + 1), terminal.CLOUD
     )
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "created_at": row.created_at,
             "tenant_id": row.tenant_id,
@@ -142,19 +142,19 @@ async def _made(
     language: str,
 ) -> "tuple[Subject, File]":
     """Raises ValueError with what to do."""
-    from farmiq.cloud.reports import making, periods, queries, store
-    from farmiq.cloud.reports.making import Subject
+    from farmiq.cloud.reports import files, periods, queries, store
+    from farmiq.cloud.reports.files import Subject
 
     wanted: Period = periods.parse(period)
     if (farm is None) == (batch is None):
         raise ValueError("name either --farm or --batch")
     if batch is not None:
-        found = await queries.batch(tx, tenant, batch)
-        subject = Subject(found.farm_id, batch) if found else None
+        known = await queries.batch(tx, tenant, batch)
+        subject = Subject(known.farm_id, batch) if known else None
     else:
         subject = Subject(farm or "")
     now = await store.now(tx)
-    gathered = await making.gather(tx, tenant, subject, wanted, now=now) if subject else None
+    gathered = await files.gather(tx, tenant, subject, wanted, now=now) if subject else None
     if subject is None or gathered is None:
         raise ValueError(f"tenant {tenant} has no {'batch ' + batch if batch else f'farm {farm}'}")
-    return subject, making.draw(gathered, language=language)
+    return subject, files.draw(gathered, language=language)

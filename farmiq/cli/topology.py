@@ -59,9 +59,10 @@ def apply(
 ) -> int:
     """Give the broker what it lacks; safe to repeat, the second time changes nothing.
 
-    Nothing is ever deleted. A queue or exchange that exists with other arguments is a conflict:
-    it is named, nothing else of it is touched, and the exit code is 3. Passwords of new logins are
-    printed this once, that of `cloud` as the setting for `farmiq run cloud`.
+    Nothing is deleted but bindings that this version replaced. A queue or exchange that exists
+    with other arguments is a conflict: it is named, nothing else of it is touched, and the exit
+    code is 3. Passwords of new logins are printed this once, that of `cloud` as the setting for
+    `farmiq run cloud`.
     """
     from farmiq.cloud import broker
 

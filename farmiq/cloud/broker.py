@@ -68,7 +68,10 @@ def _exchange(exchange: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply(api: Api, want: State, difference: Difference) -> None:
-    """Create or change it if that is possible; a conflict is left to a person."""
+    """Create, change or remove it if that is possible; a conflict is left to a person."""
+    if difference.action == "remove":
+        exchange, key, queue = _parse_binding(difference.name)
+        api.unbind(exchange, queue, key)
     if difference.action not in ("create", "change"):
         return
     match difference.kind:

@@ -27,12 +27,17 @@ DELAYS_S = (1.0, 5.0, 30.0, 120.0)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one service consumes from one queue. `events_per_s` is what a large company sends."""
+    """What one service consumes from one queue. `events_per_s` is what a large company sends.
+
+    `former_types` were bound by earlier versions: those that still wait are taken, and the binding
+    is removed.
+    """
 
     service: str
     purpose: str
     event_types: tuple[str, ...]
     events_per_s: float
+    former_types: tuple[str, ...] = ()
 
     @property
     def queue(self) -> str:
@@ -69,11 +74,11 @@ DEVICE = Work("cloud-device-service", "ingest", _family("device"), 2)
 SYNC = Work("cloud-sync-service", "ingest", (sync.BATCH_SENT, sync.BATCH_ACKED), 8)
 KPI = Work("cloud-analytics-service", "kpi", (kpi.DAILY_UPDATED,), 1)
 # Events that mark days (C-112); a weighing that comes after its session's end changes its weight.
+# The days of readings are marked by cloud-telemetry-service, which reads each of them once (D-470).
 DAYS = Work(
     "cloud-analytics-service",
     "days",
     (
-        telemetry.INGESTED,
         telemetry.AGGREGATED,
         weighvision.SESSION_CREATED,
         weighvision.SESSION_FINALIZED,
@@ -82,14 +87,17 @@ DAYS = Work(
         *_family("feed"),
         *_family("barn"),
     ),
-    30,
+    10,
+    former_types=(telemetry.INGESTED,),
 )
-# Values that alert rules look at, and the alerts of edges (C-110).
+# Values that alert rules look at, and the alerts of edges (C-110); readings come from the table
+# alert_readings (D-471).
 ALERTS = Work(
     "cloud-alerts-service",
     "signals",
-    (telemetry.INGESTED, telemetry.AGGREGATED, kpi.DAILY_UPDATED),
-    25,
+    (telemetry.AGGREGATED, kpi.DAILY_UPDATED),
+    5,
+    former_types=(telemetry.INGESTED,),
 )
 EDGE = Work("cloud-alerts-service", "edge", _family("edge"), 1)
 # Each stores the events of its queue in a table.
@@ -113,7 +121,12 @@ _UNROUTED = Queue(UNROUTED_QUEUE, bindings=((UNROUTED_EXCHANGE, "#"),))
 def _work_queue(work: Work) -> Queue:
     bindings = tuple((BUS[kind].exchange, kind) for kind in work.event_types)
     by_name = (RETRY_EXCHANGE, work.queue)
-    return Queue(work.queue, bindings=(*bindings, by_name), dead_letters=work.dead_letters)
+    return Queue(
+        work.queue,
+        bindings=(*bindings, by_name),
+        former_bindings=tuple((BUS[kind].exchange, kind) for kind in work.former_types),
+        dead_letters=work.dead_letters,
+    )
 
 
 def _retry_and_dead_letters(work: Work, delays_s: tuple[float, ...]) -> Iterator[Queue]:
@@ -135,7 +148,7 @@ TOPOLOGY = Topology(EXCHANGES, (_UNROUTED, *map(_work_queue, WORKS)))
 
 def part(work: Work, delays_s: tuple[float, ...] = DELAYS_S) -> Topology:
     """What the consumer of one queue needs."""
-    sources = {BUS[kind].exchange for kind in work.event_types}
+    sources = {BUS[kind].exchange for kind in (*work.event_types, *work.former_types)}
     sources |= {UNROUTED_EXCHANGE, RETRY_EXCHANGE}
     exchanges = tuple(exchange for exchange in EXCHANGES if exchange.name in sources)
     return Topology(exchanges, (*_retry_and_dead_letters(work, delays_s), _work_queue(work)))

@@ -12,6 +12,8 @@ from farmiq.plumbing.retention import Retention
 ORDER_DAYS = 90
 ALERT_STATE_DAYS = 90
 ALERT_RECHECK_DAYS = 30
+# Readings that no alert rule has looked at by then: no instance runs.
+ALERT_READING_DAYS = 7
 
 
 def ingestion_dedupe(settings: CloudSettings) -> Retention:
@@ -39,6 +41,7 @@ def alerts(settings: CloudSettings) -> tuple[Retention, ...]:
         Retention("alert_windows", "t.end_at", days),
         Retention("alert_states", "t.heard_at", ALERT_STATE_DAYS, "t.states = '{}'"),
         Retention("alert_rechecks", "t.received_at", ALERT_RECHECK_DAYS),
+        Retention("alert_readings", "t.stored_at", ALERT_READING_DAYS),
     )
 
 
@@ -47,8 +50,12 @@ def alert_messages(settings: CloudSettings) -> Retention:
     return Retention("alert_messages", "created_at", days, "t.state <> 'pending'")
 
 
+def reports(settings: CloudSettings) -> Retention:
+    return Retention("reports", "created_at", settings.report_days)
+
+
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StorageRule:
     """How long a table keeps its rows: so many days, or for ever (None), by a setting if any."""
 
     table: str
@@ -56,7 +63,7 @@ class Kept:
     setting: str = ""
 
 
-def kept(settings: CloudSettings) -> tuple[Kept, ...]:
+def rules(settings: CloudSettings) -> tuple[StorageRule, ...]:
     """All tables that have a retention, and the large ones that may have one."""
     by_setting = {
         "ingestion_dedupe": "INGESTION_DEDUPE_DAYS",
@@ -65,6 +72,7 @@ def kept(settings: CloudSettings) -> tuple[Kept, ...]:
         "alert_episodes": "ALERT_RETENTION_DAYS",
         "alert_windows": "ALERT_RETENTION_DAYS",
         "alert_messages": "ALERT_MESSAGES_RETENTION_DAYS",
+        "reports": "REPORT_RETENTION_DAYS",
     }
     purged = (
         ingestion_dedupe(settings),
@@ -73,19 +81,20 @@ def kept(settings: CloudSettings) -> tuple[Kept, ...]:
         dead_letter_orders(),
         *alerts(settings),
         alert_messages(settings),
+        reports(settings),
     )
     return (
-        Kept(
+        StorageRule(
             "telemetry_readings", settings.telemetry_raw_days, "CLOUD_TELEMETRY_RAW_RETENTION_DAYS"
         ),
-        Kept(
+        StorageRule(
             "telemetry_agg",
             settings.telemetry_minutes_days,
             "CLOUD_TELEMETRY_MINUTES_RETENTION_DAYS",
         ),
-        *(Kept(rows.table, rows.days, by_setting.get(rows.table, "")) for rows in purged),
-        Kept("camera_chunks", settings.camera_resume_days, "CAMERA_RESUME_DAYS"),
-        Kept("camera_transfers", settings.camera_days, "CAMERA_RETENTION_DAYS"),
-        Kept("camera_commands", settings.camera_days, "CAMERA_RETENTION_DAYS"),
-        Kept("camera_quarantine", settings.camera_days, "CAMERA_RETENTION_DAYS"),
+        *(StorageRule(rows.table, rows.days, by_setting.get(rows.table, "")) for rows in purged),
+        StorageRule("camera_chunks", settings.camera_resume_days, "CAMERA_RESUME_DAYS"),
+        StorageRule("camera_transfers", settings.camera_days, "CAMERA_RETENTION_DAYS"),
+        StorageRule("camera_commands", settings.camera_days, "CAMERA_RETENTION_DAYS"),
+        StorageRule("camera_quarantine", settings.camera_days, "CAMERA_RETENTION_DAYS"),
     )

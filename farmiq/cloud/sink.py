@@ -172,7 +172,7 @@ def parse(bodies: Sequence[bytes], sink: Sink) -> tuple[dict[int, BusEvent], dic
 
 def _parse_one(body: bytes, sink: Sink) -> BusEvent:
     event = envelopes.read(body)
-    if event.event_type not in sink.work.event_types:
+    if event.event_type not in (*sink.work.event_types, *sink.work.former_types):
         raise InvalidError([f"{event.event_type} is not for the queue {sink.work.queue}"])
     sink.check(event)
     return event

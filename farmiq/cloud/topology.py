@@ -45,18 +45,25 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A broker's vhost, as far as it is ours. Bindings are (exchange, queue, routing key)."""
+    """A broker's vhost, as far as it is ours. Bindings are (exchange, queue, routing key).
+
+    `former_bindings` are those of earlier versions, of which there should be none.
+    """
 
     exchanges: Mapping[str, Definition]
     queues: Mapping[str, Definition]
     bindings: frozenset[tuple[str, str, str]]
     policies: Mapping[str, Definition]
     logins: Mapping[str, Definition]
+    former_bindings: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`action`: create or change can be applied; conflict needs a person; extra is left alone."""
+    """`action`: create, change or remove can be applied; conflict needs a person.
+
+    What is extra is left alone.
+    """
 
     action: str
     kind: str
@@ -87,6 +94,11 @@ def wanted(
             for item in policies(days=days, scale=scale, version=version)
         },
         logins={item.name: _shown(item) for item in logins()} if with_logins else {},
+        former_bindings=frozenset(
+            (exchange, queue.name, key)
+            for queue in whole.queues
+            for exchange, key in queue.former_bindings
+        ),
     )
 
 
@@ -163,7 +175,11 @@ def differences(have: State, want: State) -> list[Difference]:
             for item in sorted(want.bindings - have.bindings)
         ),
         *(
-            Difference("extra", "binding", _binding_text(item))
+            Difference(
+                "remove" if item in want.former_bindings else "extra",
+                "binding",
+                _binding_text(item),
+            )
             for item in sorted(have.bindings - want.bindings)
         ),
         *_named("policy", have.policies, want.policies, changeable=True),

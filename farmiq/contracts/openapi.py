@@ -69,7 +69,7 @@ def app(site: str) -> FastAPI:
         telemetry.Api(nothing).add_to(server.app)
         weighvision.Api(nothing, timezone="UTC").add_to(server.app)
         media.Api(EdgeSettings.load_some({}), nothing, nothing, nothing).add_to(server.app)
-        feed.Api(nothing, service="edge-feed-intake").add_to(server.app)
+        feed.Api(nothing).add_to(server.app)
         barn.Api(nothing).add_to(server.app)
     else:
         settings = CloudSettings.load_some({})

@@ -59,7 +59,10 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What one batch did. `ranges` were marked; those of `open_ranges` are not final yet."""
+    """What one batch did. `ranges` were marked; those of `open_ranges` are not final yet.
+
+    `changed_hours` are the buckets of hours that are not what they were.
+    """
 
     marks: int = 0
     minutes: int = 0
@@ -67,6 +70,7 @@ class Recomputed:
     days: int = 0
     ranges: Sequence[DirtyRange] = ()
     open_ranges: Sequence[DirtyRange] = ()
+    changed_hours: Sequence[Bucket] = ()
 
 
 def same(left: str, right: str) -> str:
@@ -257,10 +261,11 @@ class Rollups:
         minutes = await self.recompute_minutes(tx, open_ranges)
         farms_before = await self._farms_of_hours(tx, open_ranges)
         hours = await self.recompute_hours(tx, open_ranges)
+        changed_hours = [*hours]
         hours += await self._pending_hours(tx, open_ranges, hours)
         days = await self._recompute_days_of(tx, hours, farms_before, timezone=timezone)
         await self.delete_marks(tx, marks)
-        return Recomputed(len(marks), minutes, len(hours), days, ranges, open_ranges)
+        return Recomputed(len(marks), minutes, len(hours), days, ranges, open_ranges, changed_hours)
 
     async def _next_ranges(
         self, tx: db.Connection, *, max_hours: int, up_to: int | None

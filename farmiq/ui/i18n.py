@@ -14,7 +14,6 @@ from pathlib import Path
 from babel.core import negotiate_locale
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
-from fastapi import Request
 
 FOLDER = Path(__file__).parent / "languages"
 # The languages that ship, by their own names.
@@ -47,14 +46,13 @@ def use(wanted: str) -> Iterator[None]:
         _language.reset(token)
 
 
-def of_request(request: Request) -> str:
-    """The choice of the person (a cookie), else what the browser asks for, else English."""
-    chosen = request.cookies.get(COOKIE, "")
+def preferred(*, chosen: str, accepted: str) -> str:
+    """The choice of a person, else what their browser accepts (Accept-Language), else English."""
     if chosen in LANGUAGES:
         return chosen
-    header = request.headers.get("accept-language", "")[:_MAX_HEADER_CHARS]
-    preferred = [part.partition(";")[0].strip().replace("-", "_") for part in header.split(",")]
-    return negotiate_locale(preferred, list(LANGUAGES)) or "en"
+    parts = accepted[:_MAX_HEADER_CHARS].split(",")
+    wanted = [part.partition(";")[0].strip().replace("-", "_") for part in parts]
+    return negotiate_locale(wanted, list(LANGUAGES)) or "en"
 
 
 def gettext(message: str) -> str:

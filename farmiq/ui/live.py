@@ -6,6 +6,7 @@ services --NOTIFY …_changed with the company--> [hub]
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ class Hub:
     listening: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     _subscriptions: set[Subscription] = field(default_factory=set)
+    _changes: Counter[str] = field(default_factory=Counter)
+    _restarts: int = 0
 
     @contextlib.contextmanager
     def subscribe(self, company_id: str, *, sign_in: bytes, about: str) -> Iterator[Subscription]:
@@ -69,7 +72,12 @@ class Hub:
             >= MAX_PER_SIGN_IN
         )
 
+    def version(self, company_id: str) -> int:
+        """Grows with every change of the company, and when changes may have been missed."""
+        return self._restarts + self._changes[company_id]
+
     def changed(self, company_id: str, about: str = TELEMETRY) -> None:
+        self._changes[company_id] += 1
         for subscription in self._subscriptions:
             if subscription.company_id == company_id and subscription.about in (about, ANY):
                 subscription.woken.set()
@@ -77,6 +85,7 @@ class Hub:
     def hear(self, listening: bool) -> None:  # noqa: FBT001 - a callback of listen.run
         """Notifications come again, or no longer: every page may be old."""
         self.listening = listening
+        self._restarts += 1
         self._wake_all()
 
     def close(self) -> None:

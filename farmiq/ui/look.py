@@ -202,6 +202,14 @@ def is_browser(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
+def language_of(request: Request) -> str:
+    """The choice of the person is in a cookie."""
+    return i18n.preferred(
+        chosen=request.cookies.get(i18n.COOKIE, ""),
+        accepted=request.headers.get("accept-language", ""),
+    )
+
+
 def own_address(wanted: str | None) -> str:
     """The page to show after signing in; "/" for any address that could be of another site."""
     if not wanted or len(wanted) > MAX_ADDRESS_CHARS or not _OWN_ADDRESS.fullmatch(wanted):
@@ -225,7 +233,7 @@ def with_error_pages(endpoint: Endpoint) -> Endpoint:
         request: Request = named["request"] if "request" in named else arguments[0]
         # Programs compare texts: what they get is English, whatever their machine's language is.
         is_program = request.url.path.startswith("/api/")
-        with i18n.use("en" if is_program else i18n.of_request(request)):
+        with i18n.use("en" if is_program else language_of(request)):
             return await _answer_of(endpoint, request, arguments, named)
 
     return answer
@@ -254,7 +262,7 @@ def not_found(otherwise: ASGIApp) -> ASGIApp:
 
     async def unknown(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and is_browser(request := Request(scope)):
-            with i18n.use(i18n.of_request(request)):
+            with i18n.use(language_of(request)):
                 answer = problem_page(request, http.HttpError(404, "Not Found"))
             await answer(scope, receive, send)
         else:

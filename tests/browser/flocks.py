@@ -40,16 +40,14 @@ def a_farm(url: str, admin_url: str) -> Life:
     return life
 
 
-def let_operate(admin_url: str, tenant_id: str, email: str) -> None:
-    """An operator of a company that is there."""
+def let_operate(admin_url: str, tenant_id: str, email: str, *, role: str = "operator") -> None:
+    """An operator of a company that is there, or somebody with another role."""
     with databases.connected(admin_url) as connection:
         row = connection.execute(
             "select company_id from companies where tenant_id = %s", (tenant_id,)
         ).fetchone()
         assert row is not None
-        accounts.add_user(
-            connection, email, company_id=row[0], password=barns.PASSWORD, role="operator"
-        )
+        accounts.add_user(connection, email, company_id=row[0], password=barns.PASSWORD, role=role)
 
 
 def lose(url: str, life: Life, flock: Flock, dead: int) -> None:

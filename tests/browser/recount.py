@@ -108,6 +108,7 @@ _STANDARD = ("weight_kg", "daily_gain_g", "feed_conversion", "mortality_pct.stan
 class Recount:
     def __init__(self, connection: Any, life: Life, address: str) -> None:
         self._connection, self._life = connection, life
+        self._forecasts: dict[tuple[str, date | None], Any] = {}
         self._page_batch = unquote(urlsplit(address).path.removeprefix("/batches/"))
 
     def value(self, name: str, key: str) -> float | None:
@@ -129,6 +130,8 @@ class Recount:
             "feed.problems": lambda _: float(self._low_silos()),
             "batches.problems": lambda _: 1.0,  # the second flock; the farm is made so
         }
+        if name == "feed.lot_lacking_kg":
+            return -float(self.value("feed.lot_stock_kg", key) or 0.0)
         if name in special:
             return special[name](key)
         if name in _BY_DATE:
@@ -178,16 +181,22 @@ class Recount:
 
     def _forecast(self, on: date, role: str) -> float | None:
         """As the API answers for that day."""
-        answer = forecast_on(self._connection, self._life.tenant_id, self._page_batch, on)
-        weight = answer.weight
-        return {
+        weight = self._answer(self._page_batch, on).weight
+        by_role: dict[str, float | None] = {
             "forecast": weight.weight_kg,
             "forecast_low": weight.low_kg,
             "forecast_high": weight.high_kg,
-        }[role]
+        }
+        return by_role[role]
+
+    def _answer(self, batch_id: str, on: date | None) -> Any:
+        key = batch_id, on
+        if key not in self._forecasts:
+            self._forecasts[key] = forecast_on(self._connection, self._life.tenant_id, *key)
+        return self._forecasts[key]
 
     def _days_to_target(self, batch_id: str) -> float | None:
-        answer = forecast_on(self._connection, self._life.tenant_id, batch_id, None)
+        answer = self._answer(batch_id, None)
         assert answer.target is not None
         assert answer.target.reached_on is not None
         return max(0.0, float((answer.target.reached_on - self._life.today).days))

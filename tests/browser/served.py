@@ -8,6 +8,8 @@ import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus, client
 
+from fastapi import FastAPI
+
 from farmiq.cloud.camera.gateway import service as gateway
 from farmiq.cloud.console import service
 from farmiq.cloud.deadletter import service as deadletter
@@ -37,6 +39,7 @@ class Served:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self.app: FastAPI | None = None
 
     def start(self) -> None:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -63,6 +66,7 @@ class Served:
             }
         )
         server = http.HttpServer("farmiq-cloud", "test")
+        self.app = server.app
         with contextlib.suppress(asyncio.CancelledError):
             async with (
                 db.pool(self._db_url, name="pictures", min_size=0) as pool,

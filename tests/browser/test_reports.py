@@ -48,15 +48,14 @@ def expect_figures_marked(page: Page) -> None:
     loose = page.evaluate(
         """() => {
           const copy = document.querySelector("main").cloneNode(true);
-          copy.querySelectorAll("[data-value], time, code, .text, select, h1, h2, .hint, label, svg, script")
-            .forEach((node) => node.remove());
+          const known = "[data-value], time, code, .text, select, h1, h2, .hint, label, svg";
+          copy.querySelectorAll(known).forEach((node) => node.remove());
           return copy.innerText.match(/\\d[\\d.,]*/g) || [];
         }"""
     )
-    assert set(loose) <= {"06:00", "06", "00", "4"}, loose
+    assert not [text for text in loose if text not in {"06", "00", "4", "7"}], loose
 
 
-@pytest.mark.req("C-82")
 def test_person_turns_on_the_second_factor_and_signs_in_with_it(
     console: Served, page: Page, browser: Browser, complaints: list[str], requested: list[str]
 ) -> None:
@@ -156,7 +155,8 @@ def _sent(url: str, farm_id: str) -> None:
                 "insert into alert_messages (tenant_id, message_id, step, channel_id, address, "
                 "severity, subject, body, content, state, created_at, send_after, "
                 "next_attempt_at, error) values (%s, fn_uuid_v7(), 'report', '', "
-                "'owner@example.com', 'info', 's', 'b', '{}', %s, fn_now(), fn_now(), fn_now(), %s)",
+                "'owner@example.com', 'info', 's', 'b', '{}', %s, fn_now(), fn_now(), fn_now(), "
+                "%s)",
                 (flocks.TENANT, state, "the mail server refused a receiver: 550"),
             )
             connection.execute(

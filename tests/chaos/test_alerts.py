@@ -31,8 +31,9 @@ from tests.support.until import until
 pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.timeout(300)]
 
 ALERTS, NOTIFICATION = "cloud-alerts-service", "cloud-notification-service"
+TELEMETRY = "cloud-telemetry-service"
 DATABASE, MAIL = "postgres-cloud", "the mail server"
-VICTIMS = (ALERTS, NOTIFICATION, DATABASE, MAIL, NOTIFICATION, ALERTS)
+VICTIMS = (ALERTS, NOTIFICATION, DATABASE, MAIL, TELEMETRY, NOTIFICATION, ALERTS)
 BARNS_A_ROUND = 8
 # Messages of one channel that are on their way at once; what kills the sender may double those.
 IN_FLIGHT = 4
@@ -163,7 +164,7 @@ async def publish(publisher: amqp.Publisher, began: datetime, barns: range, *val
 async def test_kill_of_any_part_loses_no_message_and_doubles_none_but_those_on_their_way(
     site: Site, record_property: Callable[[str, object], None]
 ) -> None:
-    for name in ("cloud-telemetry-service", ALERTS, NOTIFICATION):
+    for name in (TELEMETRY, ALERTS, NOTIFICATION):
         site.start(name)
     await site.serve_mail()
     began = datetime.now(UTC) - timedelta(seconds=660)

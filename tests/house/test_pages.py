@@ -19,6 +19,7 @@ NOT_RUN = {
 LOOKED_UP = {
     "docs/operate/agent.md",  # systemd and a weigh station of one's own
     "docs/operate/cameras.md",  # a camera's login and messages
+    "docs/operate/edge-console.md",  # a tenant that is registered
     "docs/operate/hardware.md",  # serial ports and cameras
     "docs/operate/records.md",  # a barn that is registered
     "docs/operate/weighvision.md",  # a weighing

@@ -37,6 +37,7 @@ CHECKS = {
             "media.database",
             "weighvision.database",
             "sync.database",
+            "console.database",
         },
         "FARMIQ_EDGE_MQTT_URL": {"ingress.broker", "devices.broker"},
         "FARMIQ_EDGE_S3_URL": {"media.store"},

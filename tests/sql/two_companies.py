@@ -20,7 +20,10 @@ NOT_OF_A_COMPANY = {
     "broker_cursors", "telemetry_dirty", "telemetry_state", "bus_queues",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
-NOT_FOR_PEOPLE = {"sign_ins", "edge_invites", "camera_logins", "camera_chunks", "telemetry_rezoned"}
+NOT_FOR_PEOPLE = {
+    "sign_ins", "edge_invites", "camera_logins", "camera_chunks", "telemetry_rezoned",
+    "alert_readings",
+}  # fmt: skip
 
 # The tables of event families are all alike but for columns made from the payload.
 _EVENT = """
@@ -227,6 +230,10 @@ SEED = {
     "alert_rechecks": """
         insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
         values (%(tenant)s, 'telemetry.temperature', 'f/b/d', %(id)s, now())""",
+    "alert_readings": """
+        insert into alert_readings (tenant_id, farms, barns, devices, metrics, units, moments,
+          numbers)
+        values (%(tenant)s, '{f}', '{b}', '{d}', '{heat}', '{x}', '{now}', '{1}')""",
     "alert_windows": """
         insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by)
         values (%(tenant)s, %(id)s, now(), now() + interval '1 hour', 'x', 'x')""",

@@ -122,11 +122,14 @@ async def evaluate(
         ):
             changed[series] = after
     await store.save_states(tx, changed)
-    await _apply(tx, outcomes)
+    await _apply(tx, outcomes, now=now)
 
 
-async def _apply(tx: db.Connection, outcomes: Sequence[tuple[Series, RuleSet, Changes]]) -> None:
-    await store.add_rechecks(tx, [value for _, _, changes in outcomes for value in changes.late])
+async def _apply(
+    tx: db.Connection, outcomes: Sequence[tuple[Series, RuleSet, Changes]], *, now: datetime
+) -> None:
+    late = [value for _, _, changes in outcomes for value in changes.late]
+    await store.add_rechecks(tx, late, now=now)
     await episodes.resolve_all(
         tx,
         [ending(series, seen) for series, _, changes in outcomes for seen in changes.ended],

@@ -10,7 +10,7 @@ from farmiq import crash
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts import handlers, looks, rules, store
 from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.rules import TELEMETRY, Series, Value, Watch
+from farmiq.cloud.alerts.rules import TELEMETRY, Seen, Series, SeriesState, Value, Watch
 from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
 from farmiq.plumbing.runtime.schedule import Job
@@ -179,19 +179,24 @@ class Looks:
     async def prune(self) -> dict[str, object]:
         """End what rules have open that changed, no longer apply, or whose subject is gone."""
         async with db.transaction(self.pool) as tx:
-            busy = await store.busy_series(tx)
+            busy = await store.busy_states(tx)
             gone = await self._gone(tx, busy)
+            now = await store.now(tx)
         await self.book.load({series.tenant_id for series in busy})
+
+        def pruned(series: Series, state: SeriesState) -> tuple[SeriesState, list[Seen]]:
+            ruleset = self.book[series.tenant_id]
+            return rules.prune(series, state, ruleset, now=now, gone=gone.get(series))
+
+        # Only what changes is locked; it may be another by then.
+        stale = [series for series, state in busy.items() if pruned(series, state)[0] != state]
         ended = 0
-        for chunk in _chunks(busy):
+        for chunk in _chunks(stale):
             async with db.transaction(self.pool) as tx:
-                now = await store.now(tx)
                 states = await store.lock_states(tx, chunk)
                 changed, endings = {}, []
                 for series, before in states.items():
-                    after, over = rules.prune(
-                        series, before, self.book[series.tenant_id], now=now, gone=gone.get(series)
-                    )
+                    after, over = pruned(series, before)
                     if after != before:
                         changed[series] = after
                     endings += [handlers.ending(series, seen) for seen in over]

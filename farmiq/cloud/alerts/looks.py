@@ -19,6 +19,40 @@ MAX_OPEN_DAYS = 30
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
 
+SILENT_SERIES = """
+    with clock as materialized (select fn_now() as now)
+    select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
+      l.metric_value, l.unit
+    from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
+      cross join clock
+      join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
+        and l.occurred_at < clock.now - m.seconds * interval '1 second'
+        and l.stored_at < clock.now - m.seconds * interval '1 second'
+        and l.occurred_at > clock.now - make_interval(days => %s)
+    where not l.clock_suspect and not exists (
+      select from device_events d
+      where d.tenant_id = l.tenant_id and d.device_id = l.device_id and d.payload ? 'revoked'
+      having (array_agg((d.payload -> 'revoked')::boolean order by d.occurred_at desc))[1]
+        and max(d.occurred_at) >= l.occurred_at)
+"""
+CAMERA_ALERTS_OVER = """
+    select e.tenant_id, e.cause, coalesce(a.resolved_at, fn_now()),
+      case when a.alert_id is not null and a.resolved_at is null then 'camera' end
+    from alert_episodes e
+      join companies c on c.tenant_id = e.tenant_id
+      -- One that is not resolved comes first.
+      left join lateral (
+        select d.alert_id, d.device_id, d.resolved_at from device_alerts d
+        where d.company_id = c.company_id
+          and coalesce(d.device_id, d.site_id) = split_part(e.cause, '|', 2)::uuid
+          and d.alert_type = substr(split_part(e.cause, '|', 1), length('camera:') + 1)
+        order by d.resolved_at desc limit 1) a on true
+    where e.source = 'camera' and e.state in ('active', 'acknowledged')
+      and (a.alert_id is null or a.resolved_at is not null or exists (
+        select from devices d where d.device_id = a.device_id and not d.is_active))
+"""
+
+
 async def lock_job(tx: db.Connection, name: str) -> bool:
     """Be the only one that does a job until the commit; False if another one does."""
     return bool(
@@ -38,22 +72,7 @@ async def silent_series(
     """
     rows = await db.fetch_all(
         tx,
-        """
-        with clock as materialized (select fn_now() as now)
-        select l.tenant_id, l.metric_type, l.farm_id, l.barn_id, l.device_id, l.occurred_at,
-          l.metric_value, l.unit
-        from unnest(%s::text[], %s::text[], %s::bigint[]) as m(tenant_id, metric_type, seconds)
-          cross join clock
-          join telemetry_latest l on l.tenant_id = m.tenant_id and l.metric_type = m.metric_type
-            and l.occurred_at < clock.now - m.seconds * interval '1 second'
-            and l.stored_at < clock.now - m.seconds * interval '1 second'
-            and l.occurred_at > clock.now - make_interval(days => %s)
-        where not l.clock_suspect and not exists (
-          select from device_events d
-          where d.tenant_id = l.tenant_id and d.device_id = l.device_id and d.payload ? 'revoked'
-          having (array_agg((d.payload -> 'revoked')::boolean order by d.occurred_at desc))[1]
-            and max(d.occurred_at) >= l.occurred_at)
-        """,
+        SILENT_SERIES,
         [tenant_id for tenant_id, _ in shortest],
         [metric for _, metric in shortest],
         [*shortest.values()],
@@ -179,22 +198,7 @@ async def camera_alerts(tx: db.Connection) -> tuple[list[NewEpisode], list[Endin
         where e.last_at is null or e.last_at < a.last_at
         """,
     )
-    ended = await db.fetch_all(
-        tx,
-        """
-        select e.tenant_id, e.cause, coalesce(max(a.resolved_at), fn_now()),
-          case when bool_or(a.alert_id is not null and a.resolved_at is null) then 'camera' end
-        from alert_episodes e
-          join companies c on c.tenant_id = e.tenant_id
-          left join device_alerts a on a.company_id = c.company_id
-            and e.cause = 'camera:' || a.alert_type || '|' || coalesce(a.device_id, a.site_id)
-        where e.source = 'camera' and e.state in ('active', 'acknowledged')
-        group by e.tenant_id, e.cause
-        having not coalesce(bool_or(a.alert_id is not null and a.resolved_at is null
-          and not exists (
-            select from devices d where d.device_id = a.device_id and not d.is_active)), false)
-        """,
-    )
+    ended = await db.fetch_all(tx, CAMERA_ALERTS_OVER)
     return (
         [_camera_episode(*row) for row in raised],
         [Ending(row[0], row[1], row[2], reason=row[3]) for row in ended],

@@ -16,6 +16,11 @@ from farmiq.farm.alerts.rules import Animals, Subject
 from farmiq.messages.alerts import AlertRule, EndReason
 
 TELEMETRY, KPI = "telemetry.", "kpi."
+# In place of the id of an event: a reading that is stored, and one that came long after its time.
+# Of a series one of each waits to be evaluated again, whatever their number.
+READING, OLD_READING = UUID(int=1), UUID(int=2)
+# What is older than this when it comes changes history and calls nobody.
+OLD = timedelta(minutes=15)
 # Known places of a tenant; more than this are looked up anew.
 MAX_MEMO = 100_000
 # Two heartbeats of an edge, and a little for the way.
@@ -199,6 +204,7 @@ class RuleSet:
             if rule.condition == "absent" and rule.signal.startswith(TELEMETRY)
         ]
         self._memo: dict[tuple[str | None, ...], tuple[AlertRule, ...]] = {}
+        self._animals_then: dict[tuple[str | None, str | None, int], Animals | None] = {}
         self._applying: dict[
             tuple[str, str | None, str | None, str | None, Animals | None], tuple[AlertRule, ...]
         ] = {}
@@ -291,11 +297,21 @@ class RuleSet:
     def _animals(self, value: Value) -> Animals | None:
         # A figure is of the day that ends at its moment.
         at = value.at - timedelta(seconds=1) if value.series.signal.startswith(KPI) else value.at
+        # No zone's midnight lies within a quarter of an hour: a date is looked for once in each.
+        key = (value.farm_id, value.barn_id, int(at.timestamp()) // 900)
+        try:
+            return self._animals_then[key]
+        except KeyError:
+            pass
+        if len(self._animals_then) >= MAX_MEMO:
+            self._animals_then.clear()
         batch = self.batch_at(value.farm_id, value.barn_id, at)
-        if batch is None:
-            return None
-        days = (self.local_date(value.farm_id, at) - batch.placed_on).days
-        return Animals(batch.species, batch.age_at_placing_days + days)
+        animals = None
+        if batch is not None:
+            days = (self.local_date(value.farm_id, at) - batch.placed_on).days
+            animals = Animals(batch.species, batch.age_at_placing_days + days)
+        self._animals_then[key] = animals
+        return animals
 
     def message(self, rule: AlertRule, value: Value, measured: float | None) -> str:
         """What people read: the rule about this subject, and the value that broke it."""
@@ -369,6 +385,7 @@ def advance(
     are all values, so nothing is late.
     """
     last_at, last_value = state.last_at, state.last_value
+    is_heard = False
     work = _Work(ruleset, dict(state.entries))
     for value in values:
         if not is_whole and is_late(value, last_at, last_value):
@@ -378,9 +395,9 @@ def advance(
         elif (value.at, value.value) != (last_at, last_value):
             work.take(value, last_at, last_value)
             last_at, last_value = value.at, value.value
-            state = replace(state, heard_at=heard_at)
-    after = replace(state, last_at=last_at, last_value=last_value, entries=work.entries)
-    return after, work.changes
+            is_heard = True
+    heard_at = heard_at if is_heard else state.heard_at
+    return SeriesState(last_at, last_value, heard_at, work.entries), work.changes
 
 
 def is_late(value: Value, last_at: datetime | None, last_value: float | None) -> bool:
@@ -408,6 +425,8 @@ class _Work:
             if value.value is None and rule.condition != "absent":
                 continue
             entry = self.entries.pop(rule.rule_id, None)
+            if entry is None and value.value is not None and evaluation.is_quiet(rule, value.value):
+                continue
             before = entry.state if entry else State(last_at=last_at, last_value=last_value)
             sample = Sample(value.at, value.value)
             after, happened = evaluation.step(rule, before, sample, baseline=value.baseline)

@@ -1,13 +1,15 @@
 """Alerts: rules over what arrives and what does not, edges' and cameras' alerts, as episodes.
 
-farmiq.telemetry.exchange, farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
+telemetry_readings --alert_readings--> [alerts] --alert_states, alert_rechecks, alert_episodes-->
+farmiq.telemetry.exchange (buckets), farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
 alert_rechecks, alert_episodes-->
 farmiq.edge.exchange --edge.queue--> [alerts] --alert_episodes-->
 the clock, edge_heartbeats, device_alerts, fn_feed_stock --> [alerts] --alert_episodes,
 alert_steps--> people, cloud-notification-service
 
-A value is taken into the state of its series in the transaction that acknowledges it. What is late
-is evaluated again from the tables. One job says who is to be called.
+A value is taken into the state of its series in the transaction that acknowledges it, a reading in
+the one that deletes its row of alert_readings. What is late is evaluated again from the tables. One
+job says who is to be called.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from farmiq.cloud.alerts import handlers, jobs
 from farmiq.cloud.alerts.api import Api
 from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.handlers import Signals
+from farmiq.cloud.alerts.readings import Readings
 from farmiq.cloud.alerts.rechecks import Rechecks
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.sink import Sink
@@ -28,6 +31,8 @@ from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-alerts-service"
 RECHECK_S = 0.5
+# Readings of a second are evaluated together: a series costs about the same for one and for ten.
+READINGS_S = 1.0
 
 EDGE = Sink("edge", bus.EDGE, handlers.store_edge_alerts)
 
@@ -43,7 +48,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             group.create_task(sink.run(settings, server, work, EDGE))
             group.create_task(book.listen(url, name=NAME))
             rechecks = Job("alerts.rechecks", RECHECK_S, Rechecks(pool, book).run)
-            for job in (rechecks, *jobs.Looks(pool, book).all()):
+            readings = Job("alerts.readings", READINGS_S, Readings(pool, book).run)
+            for job in (readings, rechecks, *jobs.Looks(pool, book).all()):
                 group.create_task(schedule.run_repeatedly(job))
             for rows in retentions.alerts(settings):
                 job = retention.job(pool, rows, name=f"alerts.forget_{rows.table}")

@@ -4,11 +4,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from statistics import fmean
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from farmiq.cloud.alerts.rules import (
+    OLD,
+    OLD_READING,
+    READING,
     Batch,
     Entry,
     Farm,
@@ -140,10 +144,7 @@ async def _lock(tx: db.Connection, series: Collection[Series]) -> dict[Series, S
         """,
         *db.columns(series, "tenant_id", "signal", "subject"),
     )
-    return {
-        Series(*row[:3]): SeriesState(row[3], row[4], row[5], _entries_decoder.decode(row[6]))
-        for row in rows
-    }
+    return {_series(row): _state(row) for row in rows}
 
 
 async def save_states(tx: db.Connection, states: dict[Series, SeriesState]) -> None:
@@ -166,25 +167,28 @@ async def save_states(tx: db.Connection, states: dict[Series, SeriesState]) -> N
     )
 
 
-async def series_of_signal(tx: db.Connection, signal: str) -> list[Series]:
-    """Series of which some rule has something pending or open."""
+async def busy_states(tx: db.Connection) -> dict[Series, SeriesState]:
+    """Every series of which some rule has something pending or open, as it is now.
+
+    The whole table is read: with rules on rises most series are such, and an index on what changes
+    with every value would cost more than a look every minute.
+    """
     rows = await db.fetch_all(
         tx,
         """
-        select tenant_id, signal, subject from alert_states
-        where signal = %s and states <> '{}'
+        select tenant_id, signal, subject, last_at, last_value, heard_at, states::text
+        from alert_states where states <> '{}'
         """,
-        signal,
     )
-    return [Series(*row) for row in rows]
+    return {_series(row): _state(row) for row in rows}
 
 
-async def busy_series(tx: db.Connection) -> list[Series]:
-    """Every series of which some rule has something pending or open."""
-    rows = await db.fetch_all(
-        tx, "select tenant_id, signal, subject from alert_states where states <> '{}'"
-    )
-    return [Series(*row) for row in rows]
+def _series(row: Sequence[Any]) -> Series:
+    return Series(*row[:3])
+
+
+def _state(row: Sequence[Any]) -> SeriesState:
+    return SeriesState(row[3], row[4], row[5], _entries_decoder.decode(row[6]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,30 +484,114 @@ async def series_to_try(
     return [Series(tenant_id, rule.signal, row[0]) for row in await cursor.fetchall()]
 
 
+# --- readings that were stored
+
+
+@dataclass(frozen=True, slots=True)
+class NewReadings:
+    """Readings of one series in one unit, in the order of their own time."""
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    metric_type: str
+    unit: str
+    moments: Sequence[datetime]
+    numbers: Sequence[float]
+
+
+async def due_readings(tx: db.Connection, *, limit: int) -> tuple[list[tuple[str, int]], float]:
+    """(tenant, id) of rows that no rule has looked at, oldest first, and the age of the oldest."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select tenant_id, id, extract(epoch from now() - stored_at)::float8 from alert_readings
+        where due_at <= now() order by due_at, id limit %s
+        """,
+        limit,
+    )
+    return [(row[0], row[1]) for row in rows], max((row[2] for row in rows), default=0.0)
+
+
+async def take_readings(tx: db.Connection, rows: Sequence[tuple[str, int]]) -> list[NewReadings]:
+    """Delete these rows; their readings by series."""
+    series = await db.fetch_all(
+        tx,
+        """
+        with taken as (
+          delete from alert_readings a using unnest(%s::text[], %s::bigint[]) as k(tenant_id, id)
+          where a.tenant_id = k.tenant_id and a.id = k.id
+          returning a.tenant_id, a.farms, a.barns, a.devices, a.metrics, a.units, a.moments,
+            a.numbers
+        )
+        select t.tenant_id, r.farm_id, r.barn_id, r.device_id, r.metric_type, r.unit,
+          array_agg(r.at order by r.at, r.number), array_agg(r.number order by r.at, r.number)
+        from taken t, unnest(t.farms, t.barns, t.devices, t.metrics, t.units, t.moments, t.numbers)
+          as r(farm_id, barn_id, device_id, metric_type, unit, at, number)
+        group by t.tenant_id, r.farm_id, r.barn_id, r.device_id, r.metric_type, r.unit
+        """,
+        [tenant_id for tenant_id, _ in rows],
+        [row_id for _, row_id in rows],
+    )
+    return [NewReadings(*row) for row in series]
+
+
+async def put_off_readings(
+    tx: db.Connection, tenant_id: str, row_id: int, *, delay_s: float
+) -> None:
+    """A row that cannot be evaluated waits longer each time, up to ten minutes."""
+    await tx.execute(
+        """
+        update alert_readings set attempts = attempts + 1,
+          due_at = now() + least(%s * power(2, least(attempts, 10)), 600) * interval '1 second'
+        where tenant_id = %s and id = %s
+        """,
+        (delay_s, tenant_id, row_id),
+    )
+
+
 # --- values that came late
 
 
-async def add_rechecks(tx: db.Connection, values: Iterable[Value]) -> None:
+async def add_rechecks(tx: db.Connection, values: Iterable[Value], *, now: datetime) -> None:
     """Evaluate these series again from these values on; see rechecks.py.
 
     The older a value, the longer it waits for others, up to a minute: a backlog of days is
-    evaluated again a few times, and not for each value.
+    evaluated again a few times, and not for each value. Of stored readings the first one of each
+    series counts; what is old of them waits until no more of it comes, at most five minutes.
     """
-    late = [value for value in values if value.event_id is not None]
+    late: dict[tuple[Series, UUID], datetime] = {}
+    for value in values:
+        event_id = value.event_id
+        if event_id is None:
+            continue
+        if event_id == READING and now - value.at > OLD:
+            event_id = OLD_READING
+        key = (value.series, event_id)
+        late[key] = min(value.at, late.get(key, value.at))
     if not late:
         return
     await tx.execute(
         """
-        insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at, due_at)
+        insert into alert_rechecks as k (tenant_id, signal, subject, event_id, occurred_at, due_at)
         select n.*, now() + interval '1 second'
           * least(60, greatest(1, extract(epoch from now() - n.occurred_at) / 600))
         from unnest(%s::text[], %s::text[], %s::text[], %s::uuid[], %s::timestamptz[])
           as n(tenant_id, signal, subject, event_id, occurred_at)
-        on conflict on constraint alert_rechecks_pkey do nothing
+        on conflict on constraint alert_rechecks_pkey do update set
+          occurred_at = least(k.occurred_at, excluded.occurred_at),
+          due_at = case when k.event_id = %s
+            then least(greatest(k.due_at, excluded.due_at), k.received_at + interval '5 minutes')
+            else least(k.due_at, excluded.due_at) end
+        where k.event_id = any(%s)
         """,
         (
-            *db.columns(late, "series.tenant_id", "series.signal", "series.subject"),
-            *db.columns(late, "event_id", "at"),
+            *db.columns([series for series, _ in late], "tenant_id", "signal", "subject"),
+            [event_id for _, event_id in late],
+            [*late.values()],
+            OLD_READING,
+            [READING, OLD_READING],
         ),
     )
 
@@ -538,7 +626,7 @@ async def rechecks(tx: db.Connection, series: Series) -> list[Recheck]:
         Recheck,
         """
         select k.event_id, k.occurred_at, k.attempts,
-          k.signal not like 'telemetry.%%'
+          k.signal not like 'telemetry.%%' or k.event_id = any(%s)
           or exists (select from telemetry_readings r where r.tenant_id = k.tenant_id
             and r.event_id = k.event_id and r.occurred_at = k.occurred_at)
           or exists (select from telemetry_agg a where a.tenant_id = k.tenant_id
@@ -549,7 +637,7 @@ async def rechecks(tx: db.Connection, series: Series) -> list[Recheck]:
         from alert_rechecks k
         where k.tenant_id = %s and k.signal = %s and k.subject = %s and k.due_at <= now()
         """,
-        (series.tenant_id, series.signal, series.subject),
+        ([READING, OLD_READING], series.tenant_id, series.signal, series.subject),
     )
 
 

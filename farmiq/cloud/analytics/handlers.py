@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from farmiq.cloud import marked_days
 from farmiq.cloud.analytics import marks
-from farmiq.cloud.analytics.marks import Pending, Place
+from farmiq.cloud.analytics.marks import Pending
+from farmiq.cloud.marked_days import Place
 from farmiq.messages import telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
@@ -12,7 +14,7 @@ from farmiq.plumbing import db
 
 async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Mark the days of what is stored; what is not waits in analytics_pending until it is."""
-    await marks.mark_places(tx, {*_early(events)}, early=True)
+    await marked_days.mark_places(tx, {*_early(events)}, early=True)
     awaited = {(event.tenant_id, event.event_id): event for event in _awaited(events)}
     if awaited:
         stored = await marks.stored_events(tx, awaited.values())
@@ -24,11 +26,11 @@ async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
 async def mark_stored(tx: db.Connection, events: Sequence[Pending]) -> None:
     """Mark the days of events that their own services have stored."""
     if events:
-        await marks.mark_places(tx, await marks.places_of(tx, events))
+        await marked_days.mark_places(tx, await marks.places_of(tx, events))
 
 
 def _early(events: Sequence[BusEvent]) -> Iterator[Place]:
-    """Readings and buckets: their hour is rolled up later, and then marks the day once more."""
+    """Buckets, and readings that an earlier version had bound: others follow in the same hour."""
     for event in events:
         if event.event_type == telemetry.INGESTED and not event.clock_suspect:
             yield _quarter(event, event.occurred_at)

@@ -1,10 +1,11 @@
 """What the pages of all areas share: who is signed in, their company, live updates, files."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from fastapi.responses import StreamingResponse
 from farmiq.cloud.console import nav
 from farmiq.cloud.console.company import queries
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.shared_parts import Part, SharedParts
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
 from farmiq.plumbing import db, http
@@ -76,6 +78,18 @@ class Pages:
         async with self.as_person(request, signed_in) as connection:
             company = await self.company(connection, signed_in)
             yield connection, company, await queries.now(connection)
+
+    async def shared_part(
+        self, request: Request, signed_in: SignIn, make: Callable[[], Awaitable[Part]]
+    ) -> Response:
+        """A live part that everybody of the company gets from one computation."""
+        async with self.as_person(request, signed_in) as connection:
+            company = await self.company(connection, signed_in)
+        return await self._parts.answer(request, company.company_id, make)
+
+    @cached_property
+    def _parts(self) -> SharedParts:
+        return SharedParts(self.hub)
 
     async def company(self, connection: db.Connection, signed_in: SignIn) -> Company:
         """The company of this transaction."""

@@ -21,6 +21,7 @@ from farmiq.cloud.console.dead_letters.routes import DeadLetterPages
 from farmiq.cloud.console.delivery.routes import DeliveryPages
 from farmiq.cloud.console.design.routes import DesignPages
 from farmiq.cloud.console.devices.routes import DevicePages
+from farmiq.cloud.console.entry.barns import BarnForms
 from farmiq.cloud.console.entry.batches import BatchForms
 from farmiq.cloud.console.entry.routes import EntryPages
 from farmiq.cloud.console.feed.routes import FeedPages
@@ -60,6 +61,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             console_pages,
             DesignPages(console_pages),
             EntryPages(console_pages),
+            BarnForms(console_pages),
             BatchForms(console_pages),
             BatchPages(console_pages),
             FeedPages(console_pages),

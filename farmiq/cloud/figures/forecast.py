@@ -1,5 +1,6 @@
 """What a batch will weigh: its growth curve asked about a day and about its target weight."""
 
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -95,15 +96,21 @@ class Weights:
 
     def curve(self) -> Curve:
         """Raises NotEnoughDataError."""
-        return growth.fit(
-            [
+        return _fit(
+            tuple(
                 DailyMean(
                     self.batch.age(day.kpi_date), day.mean_kg, day.weighed_count,
                     None if day.cv_pct is None else day.cv_pct / 100 * day.mean_kg,
                 )
                 for day in self.days
-            ]
+            )
         )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1000)
+def _fit(days: tuple[DailyMean, ...]) -> Curve:
+    """Kept: open pages of a company ask for the same curves again and again."""
+    return growth.fit(days)
 
 
 async def weights(

@@ -35,8 +35,8 @@ async def page(tx: db.Connection, wanted: dict[str, Any]) -> list[dict[str, Any]
 
 async def summary(tx: db.Connection, tenant_id: str, batch_id: str) -> dict[str, Any] | None:
     """A batch with its animals of today, and the latest figure of each type; None if unknown."""
-    found = await summaries(tx, tenant_id, [batch_id])
-    return found[0] if found else None
+    batches = await summaries(tx, tenant_id, [batch_id])
+    return batches[0] if batches else None
 
 
 async def summaries(

@@ -28,7 +28,7 @@ class AlreadyOnError(Exception):
     """The person has a second factor already."""
 
 
-class NotBegunError(Exception):
+class NoSetupError(Exception):
     """There is no second factor that waits for its first code."""
 
 
@@ -118,13 +118,13 @@ class Account:
     ) -> tuple[Opened, list[str]]:
         """Turn it on: every session ends, this browser gets a new one. Also the recovery codes.
 
-        Raises NotBegunError, RejectedError, NoKeyError or TooManyAttemptsError.
+        Raises NoSetupError, RejectedError, NoKeyError or TooManyAttemptsError.
         """
         async with self._code(person, client) as tx:
             factor = await store.second_factor(tx, person.user_id)
             user = await store.user(tx, person.user_id)
             if user is None or factor is None or factor.confirmed_at is not None:
-                raise NotBegunError
+                raise NoSetupError
             step = second_factor.accepted_step(
                 self.sign_ins.secret(factor), code, at_s=time.time(), last_step=0
             )

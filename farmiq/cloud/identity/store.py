@@ -290,10 +290,10 @@ async def sessions(tx: db.Connection, user_id: UUID, *, limit: int) -> list[Sess
 
 async def method(tx: db.Connection, token_hash: bytes) -> Method:
     """How this sign-in was opened."""
-    found: Method | None = await db.fetch_value(
+    name: Method | None = await db.fetch_value(
         tx, "select method from sign_ins where token_hash = %s", token_hash
     )
-    return found or "password"
+    return name or "password"
 
 
 async def delete_sign_ins(

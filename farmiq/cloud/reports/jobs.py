@@ -12,7 +12,7 @@ from uuid import UUID
 import prometheus_client
 
 from farmiq import crash
-from farmiq.cloud.reports import making, periods, store
+from farmiq.cloud.reports import files, periods, store
 from farmiq.cloud.reports.periods import Period
 from farmiq.cloud.reports.store import Subscription
 from farmiq.plumbing import db, log
@@ -28,7 +28,7 @@ MADE = prometheus_client.Counter("farmiq_reports_total", "Reports that were due"
 
 
 @dataclass
-class Making:
+class ReportJob:
     pool: db.Pool
     # By subscription: when it is tried again.
     failed: dict[UUID, float] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Making:
     async def _make(self, subscription: Subscription, period: Period, now: datetime) -> bool:
         tenant_id, subject = subscription.tenant_id, subscription.subject
         async with db.transaction(self.pool) as tx:
-            gathered = await making.gather(tx, tenant_id, subject, period, now=now)
+            gathered = await files.gather(tx, tenant_id, subject, period, now=now)
         file = None
         if gathered is not None and not gathered.is_empty:
-            file = await making.drawn(gathered, language=subscription.language)
+            file = await files.drawn(gathered, language=subscription.language)
         crash.here("reports.after_draw")
         async with db.transaction(self.pool) as tx:
             report_id = await store.add_report(

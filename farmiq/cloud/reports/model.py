@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from math import fsum
 
+from farmiq.cloud.figures import forecast
 from farmiq.cloud.reports.periods import Period
 from farmiq.cloud.reports.queries import (
     Alert,
@@ -17,16 +18,13 @@ from farmiq.cloud.reports.queries import (
     Listed,
     Note,
 )
-from farmiq.farm import growth
-from farmiq.farm.growth import Curve, DailyMean, Estimate, NotEnoughDataError
+from farmiq.farm.growth import Estimate
 
 # The figures that stand at the top of a report, in this order.
 KEY_FIGURES = (
     "head_count", "weight_mean", "adg_7d", "weight_uniformity",
     "fcr", "intake_per_head", "mortality_pct", "data_coverage",
 )  # fmt: skip
-# The newest weighed days that a curve goes through, as the API's forecast has it.
-MAX_WEIGHED_DAYS = 200
 MAX_AHEAD_DAYS = 14
 
 
@@ -172,51 +170,43 @@ def _weighed(batch: Batch, weights: Sequence[Figure]) -> list[Weighed]:
     ]
 
 
-def curve(batch: Batch, weights: Sequence[Figure]) -> Curve:
-    """The curve through the newest weighed days. Raises NotEnoughDataError."""
-    values = _by_day(weights)
+def _forecast(batch: Batch, weights: Sequence[Figure], period: Period) -> Forecast:
+    """As pages and the API have it, of what was weighed up to the end of the period."""
+    known = _known(batch, weights, period)
+    if batch.closed_on is not None and batch.closed_on <= period.last:
+        return Forecast()
+    described = forecast.describe(known)
+    if not known.days:
+        return Forecast(reason=described.reason)
+    ahead = forecast.path(known, until=known.days[0].kpi_date + timedelta(days=MAX_AHEAD_DAYS))
+    return Forecast(
+        by_age=[(batch.age(on), estimate) for on, estimate in ahead],
+        reaches_target_on=described.target.reached_on if described.target else None,
+        reason=described.reason,
+    )
+
+
+def _known(batch: Batch, weights: Sequence[Figure], period: Period) -> forecast.Weights:
     days = [
-        DailyMean(
-            batch.age(day),
+        forecast.WeighedDay(
+            day,
             figures["weight_mean"].value,
             figures["weight_mean"].source_event_count,
-            _deviation(figures),
+            _value(figures.get("weight_cv")),
         )
-        for day, figures in sorted(values.items(), reverse=True)
+        for day, figures in sorted(_by_day(weights).items(), reverse=True)
         if "weight_mean" in figures
     ]
-    return growth.fit(days[:MAX_WEIGHED_DAYS])
-
-
-def _deviation(figures: Mapping[str, Figure]) -> float | None:
-    cv = figures.get("weight_cv")
-    return None if cv is None else cv.value / 100 * figures["weight_mean"].value
-
-
-def _forecast(batch: Batch, weights: Sequence[Figure], period: Period) -> Forecast:
-    if batch.closed_on is not None and batch.closed_on <= period.last:
-        return Forecast(reason=None)
-    try:
-        fitted = curve(batch, weights)
-    except NotEnoughDataError as error:
-        return Forecast(reason=str(error))
-    by_age = []
-    for age in range(fitted.last_age_days, fitted.last_age_days + MAX_AHEAD_DAYS + 1):
-        try:
-            by_age.append((age, fitted.at(age)))
-        except NotEnoughDataError:
-            break
-    return Forecast(by_age=by_age, reaches_target_on=_target_day(batch, fitted))
-
-
-def _target_day(batch: Batch, fitted: Curve) -> date | None:
-    if batch.target_weight_kg is None:
-        return None
-    try:
-        arrival = fitted.reach(batch.target_weight_kg)
-    except NotEnoughDataError:
-        return None
-    return batch.placed_on + timedelta(days=arrival.age_days - batch.age_at_placing_days)
+    of = forecast.Batch(
+        batch_id=batch.batch_id,
+        placed_on=batch.placed_on,
+        age_at_placing_days=batch.age_at_placing_days,
+        closed_on=batch.closed_on,
+        target_weight_kg=batch.target_weight_kg,
+        target_on=batch.target_on,
+        today=period.last,
+    )
+    return forecast.Weights(of, days[: forecast.MAX_DAYS])
 
 
 def _totals(days: Sequence[date], figures: Sequence[Figure], rows: Sequence[Day]) -> Totals:

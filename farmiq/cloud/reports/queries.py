@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
+from farmiq.cloud.figures import queries as figures
 from farmiq.cloud.reports.periods import Period
 from farmiq.plumbing import db
 
@@ -191,16 +192,17 @@ async def batch_facts(tx: db.Connection, tenant_id: str, of: Batch, period: Peri
     values: dict[str, Any] = {
         "tenant": tenant_id, "batch": of.batch_id, "farm": of.farm_id, "barn": of.barn_id,
         "first": period.first, "last": period.last, "before": period.before().first,
-        "begin": begin, "end": end, "species": of.species, "breed": of.breed, "sex": of.sex,
+        "begin": begin, "end": end,
         "growth": _GROWTH, "notes": _NOTES, "limit": MAX_LISTED,
     }  # fmt: skip
+    standard = await figures.standard(tx, tenant_id, species=of.species, breed=of.breed, sex=of.sex)
     return BatchFacts(
         batch=of,
         weights=await _weights(tx, values),
         figures=await _figures(tx, values),
         latest=await _latest(tx, values),
         days=await _days(tx, values),
-        standard=await _standard(tx, values),
+        standard=[(row.age_days, row.weight_kg) for row in standard if row.weight_kg is not None],
         alerts=await _alerts(tx, values),
         notes=await _notes(tx, values),
     )
@@ -286,26 +288,6 @@ async def _days(tx: db.Connection, values: dict[str, Any]) -> list[Day]:
         """,
         values,
     )
-
-
-async def _standard(tx: db.Connection, values: dict[str, Any]) -> list[tuple[int, float]]:
-    """Of the batch's sex, or of mixed ones where the breed has none of its own."""
-    rows = await db.fetch_dicts(
-        tx,
-        """
-        with of_breed as (
-          select sex, age_days, weight_kg from breed_standards
-          where tenant_id = %(tenant)s and species = %(species)s and breed = %(breed)s
-            and sex in (%(sex)s, 'mixed')
-        )
-        select age_days, weight_kg from of_breed
-        where weight_kg is not null and sex = case
-          when exists (select from of_breed where sex = %(sex)s) then %(sex)s else 'mixed' end
-        order by age_days
-        """,
-        values,
-    )
-    return [(row["age_days"], row["weight_kg"]) for row in rows]
 
 
 async def _alerts(tx: db.Connection, values: dict[str, Any]) -> Listed[Alert]:

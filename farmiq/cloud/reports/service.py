@@ -6,14 +6,14 @@ report_subscriptions, kpi_daily, batch_days, alert_episodes, barn_events --> [re
 
 import asyncio
 
-from farmiq.cloud.reports.jobs import EVERY_S, Making
+from farmiq.cloud import retentions
+from farmiq.cloud.reports.jobs import EVERY_S, ReportJob
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, retention
-from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import schedule
 from farmiq.plumbing.runtime.schedule import Job
 
-NAME = "cloud-report-service"
+NAME = "cloud-reports-service"
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
@@ -21,10 +21,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         settings.db_url.get_secret_value(), name=NAME, min_size=0, max_size=2
     ) as pool:
         server.ready("reports.database", lambda: db.problem(pool))
-        old = Retention("reports", "created_at", settings.report_days)
         async with asyncio.TaskGroup() as group:
             for job in (
-                Job("reports.make", EVERY_S, Making(pool).make_due),
-                retention.job(pool, old, name="reports.forget"),
+                Job("reports.make", EVERY_S, ReportJob(pool).make_due),
+                retention.job(pool, retentions.reports(settings), name="reports.forget"),
             ):
                 group.create_task(schedule.run_repeatedly(job))

@@ -9,13 +9,12 @@ from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
 from farmiq.cloud.reports import wording
-from farmiq.cloud.reports.making import File, Subject
+from farmiq.cloud.reports.files import File, Subject
 from farmiq.cloud.reports.periods import Kind, Period
 from farmiq.plumbing import db, ids
 from farmiq.ui import i18n
 
 MAX_SUBSCRIPTIONS = 500
-MAX_BY_HAND_PER_HOUR = 20
 
 
 class TooManyError(Exception):
@@ -205,19 +204,6 @@ async def _add_message(
 def _one_line(text: str) -> str:
     """Names come from people: no line break of theirs becomes one of a header."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-async def made_by_hand(tx: db.Connection, tenant_id: str) -> int:
-    """How many reports of the last hour somebody asked for by hand."""
-    count: int = await db.fetch_value(
-        tx,
-        """
-        select count(*) from reports where tenant_id = %s and subscription_id is null
-          and created_at > fn_now() - interval '1 hour'
-        """,
-        tenant_id,
-    )
-    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

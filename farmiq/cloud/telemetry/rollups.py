@@ -1,20 +1,25 @@
 """Recompute dirty buckets in bounded batches, and publish those that have ended.
 
-How buckets are recomputed is in `farm/rollups.py`. A bucket that changes is pending until its
-event is on the bus: it is published after its commit, inside the transaction that says so. A crash
-between the two publishes it again under the same id (C-10).
+How buckets are recomputed is in `farm/rollups.py`. Hours that changed mark their days for
+cloud-analytics-service in the same transaction, so that it need not read every reading (D-470). A
+bucket that changes is pending until its event is on the bus: it is published after its commit,
+inside the transaction that says so. A crash between the two publishes it again under the same id
+(C-10).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import prometheus_client
 
 from farmiq import crash
-from farmiq.cloud import publishing
+from farmiq.cloud import marked_days, publishing
+from farmiq.cloud.marked_days import Place
 from farmiq.cloud.telemetry.store import ROLLUPS
 from farmiq.farm.buckets import Bucket
 from farmiq.farm.rollups import MAX_HOURS, Recomputed
+from farmiq.farm.rollups import Bucket as ChangedHour
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
@@ -61,12 +66,41 @@ async def recompute_batch(pool: db.Pool, *, max_hours: int, up_to: int | None) -
             tx, timezone=DEFAULT_ZONE, max_hours=max_hours, up_to=up_to
         )
         if done.marks:
+            await _mark_days(tx, done.changed_hours)
             crash.here("buckets.before_commit")
     if done.marks:
         crash.here("buckets.after_commit")
     for window, count in (("1m", done.minutes), ("1h", done.hours), ("1d", done.days)):
         RECOMPUTED.labels(window=window).inc(count)
     return done
+
+
+async def _mark_days(tx: db.Connection, hours: Sequence[ChangedHour]) -> None:
+    """Mark the days that hours lie in, which figures are computed from (C-112)."""
+    if not hours:
+        return
+    rows = await db.fetch_all(
+        tx,
+        """
+        select distinct a.tenant_id, a.farm_id, a.barn_id, a.bucket_start_at, a.bucket_end_at
+        from unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[])
+            as k(tenant_id, device_id, metric_type, bucket_start_at)
+          join telemetry_agg a on a.tenant_id = k.tenant_id and a.device_id = k.device_id
+            and a.metric_type = k.metric_type and a."window" = '1h'
+            and a.bucket_start_at = k.bucket_start_at
+        """,
+        [series[0] for series, _, _ in hours],
+        [series[1] for series, _, _ in hours],
+        [series[2] for series, _, _ in hours],
+        [begin_at for _, begin_at, _ in hours],
+    )
+    # A zone's midnight may lie within an hour of UTC.
+    places = {
+        Place(tenant_id, farm_id, barn_id, None, at)
+        for tenant_id, farm_id, barn_id, begin_at, end_at in rows
+        for at in (begin_at, end_at - timedelta(minutes=1))
+    }
+    await marked_days.mark_places(tx, places, early=True)
 
 
 async def _recompute_next_rezoned(pool: db.Pool) -> bool:

@@ -165,7 +165,7 @@ class SignIns:
         if token is None or len(token) != TOKEN_LENGTH:
             return None
         async with db.transaction(self.pool) as tx:
-            found = await db.fetch_as(
+            matching = await db.fetch_as(
                 tx,
                 SignIn,
                 """
@@ -177,10 +177,10 @@ class SignIns:
                 """,
                 (_digest(token),),
             )
-        if not found:
+        if not matching:
             return None
-        http.authenticated(request, found[0].name)
-        return found[0]
+        http.authenticated(request, matching[0].name)
+        return matching[0]
 
     async def require(self, request: Request) -> SignIn:
         """As `signed_in`. Raises HttpError 401 if it is nobody."""

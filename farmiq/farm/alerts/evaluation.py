@@ -70,6 +70,7 @@ class State:
 
 
 START: Final = State()
+_THRESHOLDS = ("above", "below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,15 @@ class Episode:
 
 
 Change = Opened | Resolved
+_NOTHING: Sequence[Change] = ()
+
+
+def is_quiet(rule: AlertRule, value: float) -> bool:
+    """Whether `step` from an idle state leads to an idle one, and nothing changes by it.
+
+    This is so of nearly all values, and costs far less to know than a step.
+    """
+    return rule.condition in _THRESHOLDS and rule.baseline is None and not rules.is_met(rule, value)
 
 
 def step(
@@ -122,20 +132,23 @@ def step(
     if measured is None:
         return state, ()
     gap_s = None if state.last_at is None else (sample.at - state.last_at).total_seconds()
-    state = replace(state, last_at=sample.at, last_value=value, recent=recent)
-    if state.opened_at is None:
-        return _pending(rule, state, measured, gap_s)
-    return _clearing(rule, _worse(rule, state, measured), measured, gap_s)
+    if state.opened_at is None and not rules.is_met(rule, measured):
+        state, changes = State(last_at=sample.at, last_value=value, recent=recent), _NOTHING
+    else:
+        state = replace(state, last_at=sample.at, last_value=value, recent=recent)
+        if state.opened_at is None:
+            state, changes = _pending(rule, state, measured, gap_s)
+        else:
+            state, changes = _clearing(rule, _worse(rule, state, measured), measured, gap_s)
+    return state, changes
 
 
 def _pending(
     rule: AlertRule, state: State, measured: float, gap_s: float | None
 ) -> tuple[State, Sequence[Change]]:
-    """A sample while nothing is open."""
+    """A sample that meets the condition while nothing is open."""
     at, value = state.last_at, state.last_value
     assert at is not None  # noqa: S101 - the sample's
-    if not rules.is_met(rule, measured):
-        return State(last_at=at, last_value=value, recent=state.recent), ()
     if state.pending_since is None or _is_broken(gap_s, state.gap_s):
         state = _begin(state, gap_s=gap_s, measured=measured)
     else:
@@ -249,10 +262,13 @@ def _remember(
     What holds until the next value is in the slot of that one too: it was the value until then.
     """
     slot = _slot(rule, at)
+    recent = state.recent
+    if recent and recent[-1][0] == slot:
+        # Those before it were looked through when its slot began.
+        value = _extreme(rule, (recent[-1][1], value))
+        return recent if value == recent[-1][1] else (*recent[:-1], (slot, value))
     inside = [pair for pair in state.recent if pair[0] > slot - SLOTS]
-    if inside and inside[-1][0] == slot:
-        value = _extreme(rule, (inside.pop()[1], value))
-    elif state.last_value is not None and rules.is_held(rule):
+    if state.last_value is not None and rules.is_held(rule):
         value = _extreme(rule, (state.last_value, value))
     return (*inside, (slot, value))
 

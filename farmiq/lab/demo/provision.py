@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ from farmiq.cloud.edges import registry
 from farmiq.cloud.farms import store
 from farmiq.cloud.identity.accounts import add_company, add_user
 from farmiq.config import CloudSettings
+from farmiq.edge import api_keys, pins
 from farmiq.edge.devices import registration
 from farmiq.edge.devices.device import Device
 from farmiq.lab.simulate import farm
@@ -25,13 +26,14 @@ from farmiq.lab.simulate.life.flocks import Life
 from farmiq.lab.simulate.sensors import HEARTBEAT_S
 from farmiq.lab.stack.ports import is_free, single
 from farmiq.messages.alerts import AlertRule
-from farmiq.plumbing import migrations, sealing, tokens
+from farmiq.plumbing import ids, migrations, sealing, tokens
 from farmiq.plumbing.bus import rabbit
 from farmiq.services import SQL
 
 TENANT_ID = "hillside"
 CLUSTER_ID = "edge-demo"
 EMAIL = "operator@hillside.farm"
+OPERATOR = "operator"
 SETTINGS_FILE = "site.json"
 LOGINS_FILE = "logins.json"
 LIFE_FILE = "life.json"
@@ -51,6 +53,9 @@ class Site:
     environment: dict[str, str]
     email: str
     password: str
+    # At the edge's own console, where the name of the key is OPERATOR.
+    pin: str = ""
+    edge_key: str = ""
 
     @property
     def console_url(self) -> str:
@@ -92,9 +97,29 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         "FEED_DERIVE_SECONDS": "5",
         "OPERATOR_TENANT": TENANT_ID,
     }
-    site = Site(environment, EMAIL, password)
+    pin, key = _edge_sign_in(earlier)
+    _add_edge_key(engines["FARMIQ_EDGE_DB_ADMIN_URL"], pin, key)
+    site = Site(environment, EMAIL, password, pin, key)
     _write(root, site)
     return site
+
+
+def _edge_sign_in(earlier: Site | None) -> tuple[str, str]:
+    """(PIN, key) of the edge's console; those of an earlier start stay."""
+    if earlier and earlier.pin:
+        return earlier.pin, earlier.edge_key
+    drawn = (f"{secrets.randbelow(10**6):06}" for _ in iter(int, 1))
+    return next(pin for pin in drawn if pins.problem(pin) is None), api_keys.new_key()
+
+
+def _add_edge_key(edge_url: str, pin: str, key: str) -> None:
+    with psycopg.connect(edge_url) as connection:
+        connection.execute(
+            "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, pin_bcrypt) "
+            "values (%s, %s, 'admin', %s, %s, %s) on conflict on constraint api_keys_name_key "
+            "do update set key_sha256 = excluded.key_sha256, pin_bcrypt = excluded.pin_bcrypt",
+            (ids.new(), OPERATOR, api_keys.digest(key), TENANT_ID, pins.hashed(pin)),
+        )
 
 
 def _secrets_key(root: Path) -> Path:
@@ -176,9 +201,7 @@ def _write(root: Path, site: Site) -> None:
     file = root / SETTINGS_FILE
     file.touch(mode=0o600)
     file.write_text(
-        json.dumps(
-            {"environment": site.environment, "email": site.email, "password": site.password}
-        ),
+        json.dumps(asdict(site)),
         encoding="utf-8",
     )
 

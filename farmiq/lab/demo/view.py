@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from farmiq.lab.demo.observe import CloudFigures, EdgeFigures, Figures
+from farmiq.lab.demo.provision import OPERATOR
 from farmiq.lab.demo.run import Farm
 from farmiq.lab.demo.supervise import Supervisor
 
@@ -108,7 +109,8 @@ async def _draw(screen: Screen, supervisor: Supervisor, console: Console) -> Non
 async def _print_lines(screen: Screen, supervisor: Supervisor, console: Console) -> None:
     site = screen.farm.site
     console.print(
-        f"Console {site.console_url}  sign in {site.email}  {site.password}  edge {site.edge_url}",
+        f"Console {site.console_url}  sign in {site.email}  {site.password}\n"
+        f"Edge    {site.edge_url}  sign in {OPERATOR}  PIN {site.pin}  key {site.edge_key}",
         soft_wrap=True,
     )
     printed_at = float("-inf")
@@ -162,8 +164,12 @@ def _screen(screen: Screen, figures: Figures) -> Group:
     sign_in = Text.assemble(
         ("sign in  ", "bold"), site.email, ("   password  ", "bold"), site.password
     )
+    at_the_edge = Text.assemble(
+        ("at the edge  ", "bold"), OPERATOR, ("   PIN  ", "bold"), site.pin,
+        ("   or the key  ", "bold"), site.edge_key,
+    )  # fmt: skip
     happenings = [Text(happening, style="yellow") for happening in screen.happenings]
-    return Group(title, sign_in, _places(screen, figures), *happenings, _help(screen))
+    return Group(title, sign_in, at_the_edge, _places(screen, figures), *happenings, _help(screen))
 
 
 def _places(screen: Screen, figures: Figures) -> Table:

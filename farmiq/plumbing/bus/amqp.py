@@ -62,7 +62,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`bindings` are (exchange, routing key).
+    """`bindings` are (exchange, routing key); `former_bindings` are those to remove.
 
     `dead_letters` names the queue for what dies here: refused, delivered too often, or, where
     there is a `ttl_ms`, older than that.
@@ -70,6 +70,7 @@ class Queue:
 
     name: str
     bindings: tuple[tuple[str, str], ...] = ()
+    former_bindings: tuple[tuple[str, str], ...] = ()
     dead_letters: str | None = None
     ttl_ms: int | None = None
 
@@ -106,7 +107,10 @@ class Outgoing:
 
 
 async def declare(channel: AbstractChannel, topology: Topology) -> None:
-    """Create what is missing; what exists as described is left alone (RB-31)."""
+    """Create what is missing; what exists as described is left alone (RB-31).
+
+    Bindings that this version replaced are removed; that there are none is as good.
+    """
     for exchange in topology.exchanges:
         await channel.declare_exchange(
             exchange.name, ExchangeType.TOPIC, durable=True, arguments=exchange.arguments
@@ -116,6 +120,8 @@ async def declare(channel: AbstractChannel, topology: Topology) -> None:
         declared = await channel.declare_queue(queue.name, durable=True, arguments=arguments)
         for source, routing_key in queue.bindings:
             await declared.bind(source, routing_key)
+        for source, routing_key in queue.former_bindings:
+            await declared.unbind(source, routing_key)
 
 
 async def ensure(opened: AbstractConnection, topology: Topology) -> None:

@@ -89,6 +89,10 @@ class Api:
         path = f"bindings/{self._vhost}/e/{quote(exchange, safe='')}/q/{quote(queue, safe='')}"
         self._request("POST", path, {"routing_key": routing_key, "arguments": {}})
 
+    def unbind(self, exchange: str, queue: str, routing_key: str) -> None:
+        path = f"bindings/{self._vhost}/e/{quote(exchange, safe='')}/q/{quote(queue, safe='')}"
+        self._request("DELETE", f"{path}/{quote(routing_key, safe='')}", missing_is_fine=True)
+
     def set_policy(self, name: str, *, pattern: str, definition: dict[str, Any]) -> None:
         body = {"pattern": pattern, "definition": definition, "apply-to": "queues", "priority": 0}
         self._request("PUT", f"policies/{self._vhost}/{quote(name, safe='')}", body)

@@ -90,7 +90,7 @@ class _Reader:
             self.errors[name] = _("Choose a day and a time.")
             return None
 
-    def choice(self, name: str, known: Iterable[str]) -> str | None:
+    def option(self, name: str, known: Iterable[str]) -> str | None:
         value = self.text(name, required=True)
         if value is not None and value not in known:
             self.errors[name] = _("Choose one of the list.")
@@ -111,7 +111,7 @@ def _common(
     reader: _Reader, form: Form, places: Mapping[str, Place], now: datetime
 ) -> tuple[Body, Place | None]:
     """Where, when, and what is corrected."""
-    chosen = reader.choice("place", places)
+    chosen = reader.option("place", places)
     place = places[chosen] if chosen else None
     body: Body = {}
     if place:
@@ -185,7 +185,7 @@ def lot(form: Form, places: Mapping[str, Place], now: datetime) -> tuple[Body, E
 def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
     """The values of a batch, as master data."""
     reader = _Reader(form)
-    chosen = reader.choice("place", places)
+    chosen = reader.option("place", places)
     place = places[chosen] if chosen else None
     body: Body = {
         "batch_id": reader.text("batch_id", required=True),
@@ -193,7 +193,7 @@ def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
         "barn_id": place.barn_id if place else None,
         "species": reader.text("species", required=True),
         "breed": reader.text("breed"),
-        "sex": reader.choice("sex", ("mixed", "female", "male")),
+        "sex": reader.option("sex", ("mixed", "female", "male")),
         "placed_count": reader.number("placed_count", required=True, whole=True),
         "placed_on": reader.day("placed_on", required=True),
         "age_at_placing_days": reader.number("age_at_placing_days", whole=True) or 0,
@@ -202,6 +202,30 @@ def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
         "closed_on": reader.day("closed_on"),
     }
     return body, reader.errors
+
+
+def barn(form: Form) -> tuple[Body, Errors]:
+    """The values of a barn, as master data."""
+    reader = _Reader(form)
+    body: Body = {
+        "farm_id": reader.text("farm_id", required=True),
+        "barn_id": reader.text("barn_id", required=True),
+        "name": reader.text("barn_name", required=True),
+        "capacity": reader.number("capacity", whole=True),
+        "area_m2": reader.number("area_m2"),
+    }
+    return body, reader.errors
+
+
+def farm(form: Form) -> Body:
+    """The values of a farm that is new; without a name it is called as devices do."""
+    reader = _Reader(form)
+    farm_id = reader.text("farm_id")
+    return {
+        "farm_id": farm_id,
+        "name": reader.text("farm_name") or farm_id,
+        "timezone": reader.text("timezone") or "UTC",
+    }
 
 
 def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Errors:

@@ -17,8 +17,6 @@ import httpx2
 import pytest
 
 from farmiq.cloud.bus import (
-    ALERTS,
-    DAYS,
     RETRY_EXCHANGE,
     TELEMETRY_QUEUE,
     TOPOLOGY,
@@ -284,9 +282,8 @@ async def test_an_event_that_no_queue_wants_is_kept_and_does_not_block(client: C
     url = client.site.settings.amqp_url.get_secret_value()
     async with amqp.connection(url, name="test") as connection:
         channel = await connection.channel()
-        for name in (TELEMETRY_QUEUE, DAYS.queue, ALERTS.queue):
-            queue = await channel.get_queue(name)
-            await queue.unbind("farmiq.telemetry.exchange", "telemetry.ingested")
+        queue = await channel.get_queue(TELEMETRY_QUEUE)
+        await queue.unbind("farmiq.telemetry.exchange", "telemetry.ingested")
     answer = await client.post({"events": [event()]})
     assert answer.status_code == 202
     assert len(await client.bus(UNROUTED_QUEUE)) == 1

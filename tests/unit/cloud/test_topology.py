@@ -59,11 +59,29 @@ def test_analytics_gets_every_event_that_marks_days() -> None:
     queue = bus.DAYS.queue
     bound = {key for _, name, key in WANT.bindings if name == queue and key != queue}
     assert bound == {
-        "telemetry.ingested", "telemetry.aggregated", "weighvision.session.created",
-        "weighvision.session.finalized", "weighvision.session.cancelled",
-        "weighvision.weight.recorded", "feed.intake.recorded", "feed.lot.received",
-        "barn.record.created",
+        "telemetry.aggregated", "weighvision.session.created", "weighvision.session.finalized",
+        "weighvision.session.cancelled", "weighvision.weight.recorded", "feed.intake.recorded",
+        "feed.lot.received", "barn.record.created",
     }  # fmt: skip
+
+
+def test_readings_go_into_one_queue_and_former_bindings_are_removed() -> None:
+    assert {name for _, name, key in WANT.bindings if key == "telemetry.ingested"} == {
+        bus.TELEMETRY_QUEUE
+    }
+    former = {
+        ("farmiq.telemetry.exchange", work.queue, "telemetry.ingested")
+        for work in (bus.DAYS, bus.ALERTS)
+    }
+    assert WANT.former_bindings == former
+    theirs = ("farmiq.telemetry.exchange", "their.queue", "telemetry.ingested")
+    have = replace(WANT, bindings=WANT.bindings | former | {theirs})
+    found = topology.differences(have, WANT)
+    assert sorted((each.action, each.name.rpartition(" ")[2]) for each in found) == [
+        ("extra", "their.queue"),
+        ("remove", bus.ALERTS.queue),
+        ("remove", bus.DAYS.queue),
+    ]
 
 
 def test_every_queue_is_a_quorum_queue_and_nothing_that_dies_is_dropped() -> None:

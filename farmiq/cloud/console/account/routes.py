@@ -16,7 +16,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.account.view import CodesView, SessionRow, SetupView, View
 from farmiq.cloud.console.company import cookies
 from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.account import Account, AlreadyOnError, NotBegunError
+from farmiq.cloud.identity.account import Account, AlreadyOnError, NoSetupError
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import RANKS, SignIn
 from farmiq.plumbing import http
@@ -112,7 +112,7 @@ class AccountPages:
             return await self._setup(request, signed_in, error=error)
         except sign_in.TooManyAttemptsError as error:
             return await self._later(request, signed_in, error.retry_after_s)
-        except NotBegunError:
+        except NoSetupError:
             return _to(ROOT)
         except sign_in.NoKeyError:
             raise _no_key() from None

@@ -101,8 +101,12 @@ class View:
         return words.title(_("Your account"), problems=1 if self.required_step else 0)
 
     @property
-    def zone(self) -> ZoneInfo:
+    def where(self) -> ZoneInfo:
         return words.zone(self.company.timezone)
+
+    @property
+    def zone(self) -> str:
+        return words.zone_name(self.where, self.now)
 
     @property
     def is_on(self) -> bool:
@@ -133,7 +137,7 @@ class View:
         return self.errors.get(name, "")
 
     def when(self, at: datetime) -> str:
-        return words.instant(at, now=self.now, zone=self.zone)
+        return words.instant(at, now=self.now, zone=self.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,9 @@ class RulePages:
                 row = await alert_queries.rule(connection, company.tenant_id, rule_id)
                 if row is None:
                     raise _no_rule()
-            form = given or (rule_form.fields(row) if row else rule_form.EMPTY)
+            stored = rule_form.fields(row) if row else rule_form.EMPTY
+            # A form that lacks fields is answered with what is wrong with it.
+            form = {**rule_form.EMPTY, **given} if given else stored
             parsed = rule_form.parse(form, rule_id=rule_id or "try")
             tried = None
             if given and parsed.rule is not None and company.may(CARE):

@@ -164,7 +164,7 @@ def _alerts(alerts: Iterable[Alert], zone: ZoneInfo) -> Iterator[Event]:
 
 def unusual_deaths(batch_id: str, losses: Sequence[Losses]) -> list[Event]:
     """Days with far more dead animals than the days before; the first week has no usual yet."""
-    found = []
+    unusual = []
     for index, day in enumerate(losses):
         before = [
             earlier.dead
@@ -175,5 +175,5 @@ def unusual_deaths(batch_id: str, losses: Sequence[Losses]) -> list[Event]:
             continue
         if day.dead > UNUSUAL_FACTOR * fmean(before):
             key = f"{batch_id}|{day.on}"
-            found.append(Event(on=day.on, kind="deaths", key=key, value=day.dead, tone="bad"))
-    return found
+            unusual.append(Event(on=day.on, kind="deaths", key=key, value=day.dead, tone="bad"))
+    return unusual

@@ -88,10 +88,10 @@ Series = Mapping[str, Mapping[date, Figure]]
 
 
 def by_type(figures: Iterable[Figure]) -> dict[str, dict[date, Figure]]:
-    found: dict[str, dict[date, Figure]] = {}
+    series: dict[str, dict[date, Figure]] = {}
     for figure in figures:
-        found.setdefault(figure.kpi_type, {})[figure.kpi_date] = figure
-    return found
+        series.setdefault(figure.kpi_type, {})[figure.kpi_date] = figure
+    return series
 
 
 def detail(

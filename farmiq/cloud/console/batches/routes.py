@@ -133,10 +133,12 @@ class BatchPages:
 
 async def find(connection: db.Connection, tenant_id: str, batch_id: str) -> Batch:
     """Raises HttpError 404, also for a batch of another company."""
-    found = await queries.batches(connection, tenant_id, [batch_id]) if "\0" not in batch_id else []
-    if not found:
+    batches_of_id = (
+        await queries.batches(connection, tenant_id, [batch_id]) if "\0" not in batch_id else []
+    )
+    if not batches_of_id:
         raise HttpError(404, "there is no such batch")
-    return found[0]
+    return batches_of_id[0]
 
 
 def _with_outlooks(listed: list[Batch], known: Mapping[str, Weights]) -> list[Batch]:

@@ -242,13 +242,13 @@ class Batch:
         """The names of what is wrong, worst first; withdrawal is no fault, but must be seen."""
         if self.status != "running":
             return ["withdrawal"] if self.is_in_withdrawal else []
-        found = {
+        is_wrong = {
             "withdrawal": self.is_in_withdrawal,
             "mortality": self.has_high_mortality,
             "behind": self.is_behind,
             "alerts": self.open_alerts > 0,
         }
-        return [name for name, is_so in found.items() if is_so]
+        return [name for name, is_so in is_wrong.items() if is_so]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,14 @@ from datetime import datetime
 from uuid import UUID
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.dead_letters.view import Group, Letter, Order, Outcome, Wish, outcomes
+from farmiq.cloud.console.dead_letters.view import (
+    Group,
+    NewOrder,
+    Order,
+    Outcome,
+    ShownLetter,
+    outcomes,
+)
 from farmiq.plumbing import db, ids
 
 MAX_GROUPS = 200
@@ -35,7 +42,8 @@ async def groups(connection: db.Connection) -> list[Group]:
         (MAX_GROUPS,),
     )
     return [
-        Group(**{**row, "letters": [Letter(**letter) for letter in row["letters"]]}) for row in rows
+        Group(**{**row, "letters": [ShownLetter(**letter) for letter in row["letters"]]})
+        for row in rows
     ]
 
 
@@ -51,22 +59,22 @@ async def orders(connection: db.Connection) -> list[Order]:
 
 async def order(connection: db.Connection, order_id: UUID) -> tuple[Order, list[Outcome]] | None:
     """An order with what became of its letters; None if the company has no such order."""
-    found = await db.fetch_as(
+    orders_found = await db.fetch_as(
         connection,
         Order,
         f"select {_ORDER} from dead_letter_orders where order_id = %s",  # noqa: S608
         (order_id,),
     )
-    if not found:
+    if not orders_found:
         return None
     written = await db.fetch_value(
         connection, "select outcomes from dead_letter_orders where order_id = %s", order_id
     )
     event_ids = [entry["event_id"] for entry in written if entry.get("event_id")]
-    return found[0], outcomes(
+    return orders_found[0], outcomes(
         written,
         stored=await _stored(connection, event_ids),
-        dead=await _dead(connection, event_ids, since=found[0].ordered_at),
+        dead=await _dead(connection, event_ids, since=orders_found[0].ordered_at),
     )
 
 
@@ -108,7 +116,9 @@ def _is_uuid(text: str) -> bool:
     return True
 
 
-async def insert_order(connection: db.Connection, company: Company, wish: Wish) -> UUID | None:
+async def insert_order(
+    connection: db.Connection, company: Company, new_order: NewOrder
+) -> UUID | None:
     """As the service, for the active company; None if too many of its orders are open."""
     await connection.execute("reset role")
     order_id = ids.new()
@@ -123,14 +133,14 @@ async def insert_order(connection: db.Connection, company: Company, wish: Wish) 
         (
             order_id,
             company.tenant_id,
-            wish.action,
-            wish.dry_run,
-            wish.queue,
-            wish.reason,
-            list(wish.event_ids),
-            wish.note,
-            wish.max_letters,
-            wish.rate_per_s,
+            new_order.action,
+            new_order.dry_run,
+            new_order.queue,
+            new_order.reason,
+            list(new_order.event_ids),
+            new_order.note,
+            new_order.max_letters,
+            new_order.rate_per_s,
             company.email,
             company.tenant_id,
             MAX_OPEN_ORDERS,

@@ -43,9 +43,9 @@ class DeadLetterPages:
         async with self.pages.visit(request, signed_in) as (connection, company, _):
             pages.require(company, "admin")
             http.allow(request, signed_in.email)
-            wish, errors = view.read_order(form)
-            order_id = wish and await queries.insert_order(connection, company, wish)
-        if wish is None:
+            new_order, errors = view.read_order(form)
+            order_id = new_order and await queries.insert_order(connection, company, new_order)
+        if new_order is None:
             shown = await self._letters(request, signed_in, form, errors)
             return await self.pages.page("dead_letters.html", signed_in, shown, status=422)
         if order_id is None:
@@ -83,10 +83,10 @@ class DeadLetterPages:
 
     async def _order(self, request: Request, signed_in: SignIn) -> OrderView:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
-            found = await queries.order(connection, _order_id(request))
-        if found is None:
+            order_and_outcomes = await queries.order(connection, _order_id(request))
+        if order_and_outcomes is None:
             raise HttpError(404, "there is no such order")
-        order, outcomes = found
+        order, outcomes = order_and_outcomes
         return OrderView(
             company=company,
             order=order,

@@ -33,7 +33,7 @@ State = Literal["queued", "running", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ShownLetter:
     """One of the first letters of a group, with the beginning of its bytes."""
 
     event_id: str | None
@@ -56,7 +56,7 @@ class Group:
     oldest_at: datetime | None
     newest_at: datetime | None
     event_types: Sequence[str]
-    letters: Sequence[Letter]
+    letters: Sequence[ShownLetter]
     is_whole: bool
     looked_at: datetime
 
@@ -277,7 +277,7 @@ class OrderView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class NewOrder:
     """An order as a person gave it, checked."""
 
     action: Action
@@ -290,7 +290,7 @@ class Wish:
     rate_per_s: float
 
 
-def read_order(form: Mapping[str, str]) -> tuple[Wish | None, dict[str, str]]:
+def read_order(form: Mapping[str, str]) -> tuple[NewOrder | None, dict[str, str]]:
     """The order of a form, or what is wrong with it by the name of the field."""
     action, queue, reason = (form.get(name, "") for name in ("action", "queue", "reason"))
     event_ids, note = _chosen(form), form.get("note", "").strip()
@@ -298,18 +298,18 @@ def read_order(form: Mapping[str, str]) -> tuple[Wish | None, dict[str, str]]:
     rate_per_s = _whole(form.get("rate_per_s", str(DEFAULT_RATE_PER_S)))
     errors = {
         "action": _wrong_letters(action, queue, reason),
-        "which": _wrong_choice(form, event_ids),
+        "which": _wrong_selection(form, event_ids),
         "note": _wrong_note(action, note),
     }
     if max_letters is None or not 1 <= max_letters <= MAX_LETTERS:
-        most = words.number(MAX_LETTERS)
-        errors["max_letters"] = _("A whole number from 1 to %(most)s.") % {"most": most}
+        maximum = words.number(MAX_LETTERS)
+        errors["max_letters"] = _("A whole number from 1 to %(most)s.") % {"most": maximum}
     if rate_per_s not in RATES_PER_S:
         errors["rate_per_s"] = _("Choose one of the rates.")
     errors = {name: text for name, text in errors.items() if text}
     if errors or max_letters is None or rate_per_s is None:
         return None, errors
-    return Wish(
+    return NewOrder(
         action="discard" if action == "discard" else "redrive",
         dry_run=action == "try",
         queue=queue,
@@ -335,7 +335,7 @@ def _wrong_letters(action: str, queue: str, reason: str) -> str:
     return "" if known else _("Choose what to do with the letters.")
 
 
-def _wrong_choice(form: Mapping[str, str], event_ids: Sequence[str]) -> str:
+def _wrong_selection(form: Mapping[str, str], event_ids: Sequence[str]) -> str:
     if form.get("which") == "some" and not event_ids:
         return _("Mark at least one letter, or choose all with this reason.")
     known = len(event_ids) <= MAX_CHOSEN and all(map(_ID.fullmatch, event_ids))
@@ -361,11 +361,11 @@ def outcomes(
     dead: Mapping[str, str],
 ) -> list[Outcome]:
     """What an order wrote about each letter; an event that it sent again may be stored by now."""
-    found = []
+    shown = []
     for entry in written:
         event_id = entry.get("event_id")
         is_sent = entry.get("outcome") == "redriven"
-        found.append(
+        shown.append(
             Outcome(
                 event_id=event_id,
                 event_type=entry.get("event_type"),
@@ -375,4 +375,4 @@ def outcomes(
                 died_again=dead.get(event_id or "", "") if is_sent else "",
             )
         )
-    return found
+    return shown

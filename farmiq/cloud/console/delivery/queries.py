@@ -56,25 +56,25 @@ async def edges(
 
 
 def _edge(row: dict[str, Any], events: int, duplicates: int) -> Edge:
-    said = row["heartbeat"]
+    heartbeat = row["heartbeat"]
     return Edge(
         edge_id=row["edge_cluster_id"],
         state=row["state"],
         # An edge that is known from a file (FARMIQ_EDGE_KEYS_FILE) has no key here.
         good_keys=sum(key["good"] for key in row["keys"]) if row["keys"] else 1,
-        heartbeat=said and _heartbeat(said),
+        heartbeat=heartbeat and _heartbeat(heartbeat),
         events=events,
         duplicates=duplicates,
     )
 
 
-def _heartbeat(said: dict[str, Any]) -> Heartbeat:
+def _heartbeat(heartbeat: dict[str, Any]) -> Heartbeat:
     names = ("clock_offset_s", "versions", "waiting", "oldest_s", "disk_percent", "open_alerts",
              "quarantine", "losses", "farms", "alerts_missing")  # fmt: skip
     return Heartbeat(
-        received_at=said["received_at"].astimezone(UTC),
-        dead_letters=said["dlq"],
-        **{name: said[name] for name in names},
+        received_at=heartbeat["received_at"].astimezone(UTC),
+        dead_letters=heartbeat["dlq"],
+        **{name: heartbeat[name] for name in names},
     )
 
 
@@ -94,11 +94,11 @@ async def _rejected(connection: db.Connection) -> list[Rejected]:
 
 async def edge(connection: db.Connection, edge_id: str, *, now: datetime) -> EdgeFacts | None:
     """One edge with its last week; None if the company has no such edge."""
-    found = await edges(connection, now=now, edge_id=edge_id)
-    if not found:
+    listed_edges = await edges(connection, now=now, edge_id=edge_id)
+    if not listed_edges:
         return None
     return EdgeFacts(
-        edge=found[0],
+        edge=listed_edges[0],
         hours=await db.fetch_as(
             connection,
             Hour,

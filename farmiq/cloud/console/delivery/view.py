@@ -64,7 +64,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Finding:
     """A sentence about one figure: what it is counted as, and how bad it is."""
 
     text: str
@@ -77,7 +77,7 @@ class Said:
 @dataclass(frozen=True, slots=True)
 class EdgeRow:
     edge: Edge
-    problems: tuple[Said, ...]
+    problems: tuple[Finding, ...]
     tone: Tone
     word: str
 
@@ -149,7 +149,7 @@ class View:
     company: Company
     facts: Facts
     rows: Sequence[EdgeRow]
-    headline: Sequence[Said]
+    headline: Sequence[Finding]
     events: int
     duplicates: int
     now: datetime
@@ -215,7 +215,7 @@ def edge_row(edge: Edge, *, now: datetime) -> EdgeRow:
     return EdgeRow(edge, problems, "good", _("arrives"))
 
 
-def edge_problems(edge: Edge, *, now: datetime) -> list[Said]:
+def edge_problems(edge: Edge, *, now: datetime) -> list[Finding]:
     """What is wrong with an edge, worst first, in whole sentences."""
     heartbeat = edge.heartbeat
     if edge.is_revoked or heartbeat is None:
@@ -223,10 +223,10 @@ def edge_problems(edge: Edge, *, now: datetime) -> list[Said]:
     silent_s = (now - edge.silent_since).total_seconds() if edge.silent_since else 0
     clock_s, disk = heartbeat.clock_offset_s, heartbeat.disk_percent
     is_late = heartbeat.waiting and heartbeat.oldest_s > LATE_S
-    found: list[tuple[str, float | None, str, Tone]] = [
+    checks: list[tuple[str, float | None, str, Tone]] = [
         ("silent_s", round(silent_s), _silent(silent_s), "bad"),
         ("losses", heartbeat.losses, _losses(heartbeat.losses or 0), "bad"),
-        ("dead_letters", heartbeat.dead_letters, _refused(heartbeat.dead_letters), "bad"),
+        ("dead_letters", heartbeat.dead_letters, _rejected_by_cloud(heartbeat.dead_letters), "bad"),
         ("oldest_s", heartbeat.oldest_s if is_late else 0, _late(heartbeat.oldest_s), "warn"),
         ("quarantine", heartbeat.quarantine, _unread(heartbeat.quarantine or 0), "warn"),
         ("clock_offset_s", clock_s if abs(clock_s) > MAX_CLOCK_OFFSET_S else 0, _clock(clock_s),
@@ -236,8 +236,8 @@ def edge_problems(edge: Edge, *, now: datetime) -> list[Said]:
          "warn"),
     ]  # fmt: skip
     return [
-        Said(text, value, f"edge.{name}", edge.edge_id, tone)
-        for name, value, text, tone in found
+        Finding(text, value, f"edge.{name}", edge.edge_id, tone)
+        for name, value, text, tone in checks
         if value
     ]
 
@@ -256,7 +256,7 @@ def _losses(count: int) -> str:
     return text % {"count": words.number(count)}
 
 
-def _refused(count: int) -> str:
+def _rejected_by_cloud(count: int) -> str:
     text = ngettext(
         "%(count)s event was refused by the cloud and waits at the edge.",
         "%(count)s events were refused by the cloud and wait at the edge.",
@@ -296,9 +296,9 @@ def _missing(count: int) -> str:
     return text % {"count": words.number(count)}
 
 
-def headline(rows: Sequence[EdgeRow], facts: Facts, *, now: datetime) -> list[Said]:
+def headline(rows: Sequence[EdgeRow], facts: Facts, *, now: datetime) -> list[Finding]:
     """What is wrong, as sentences; none if everything arrives."""
-    said: list[Said] = []
+    findings: list[Finding] = []
     silent = sorted(
         ((since, row.edge.edge_id) for row in rows if (since := row.edge.silent_since)),
     )
@@ -311,26 +311,30 @@ def headline(rows: Sequence[EdgeRow], facts: Facts, *, now: datetime) -> list[Sa
             len(silent),
         )
         values = {"edge": words.cut(edge_id), "time": time, "count": len(silent)}
-        said.append(Said(text % values, len(silent), "delivery.silent_edges"))
+        findings.append(Finding(text % values, len(silent), "delivery.silent_edges"))
     if facts.dead_letters:
         text = ngettext(
             "%(count)s dead letter waits.", "%(count)s dead letters wait.", facts.dead_letters
         )
         count = words.number(facts.dead_letters)
-        said.append(Said(text % {"count": count}, facts.dead_letters, "delivery.dead_letters"))
+        findings.append(
+            Finding(text % {"count": count}, facts.dead_letters, "delivery.dead_letters")
+        )
     others = sum(row.word == _("needs attention") for row in rows)
     if others:
         text = ngettext(
             "%(count)s edge needs attention.", "%(count)s edges need attention.", others
         )
-        said.append(Said(text % {"count": others}, others, "delivery.edges_with_problems"))
+        findings.append(Finding(text % {"count": others}, others, "delivery.edges_with_problems"))
     never = sum(row.edge.state == "never heard" and not row.edge.is_revoked for row in rows)
     if never:
         text = ngettext(
             "%(count)s edge was never heard.", "%(count)s edges were never heard.", never
         )
-        said.append(Said(text % {"count": never}, never, "delivery.edges_never_heard", "", "warn"))
-    return said
+        findings.append(
+            Finding(text % {"count": never}, never, "delivery.edges_never_heard", "", "warn")
+        )
+    return findings
 
 
 @dataclass(frozen=True, slots=True)

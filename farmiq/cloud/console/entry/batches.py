@@ -14,7 +14,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.entry import queries, view
+from farmiq.cloud.console.entry import queries, rejected, view
 from farmiq.cloud.console.entry.view import FormView, PlaceOption
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BATCHES
@@ -26,7 +26,6 @@ from farmiq.ui import look
 from farmiq.ui.entry import fields
 from farmiq.ui.i18n import gettext as _
 
-_CONFLICT, _NOT_VALID = 409, 422
 # Words of our own addresses: a batch of this name would have no page.
 _RESERVED = ("new", "rows")
 
@@ -121,18 +120,18 @@ class BatchForms:
                 raise HttpError(404, "there is no such batch")
             if known and there and typed.get("changed_at") != _stamp(there):
                 raise HttpError(
-                    _CONFLICT,
+                    rejected.CONFLICT,
                     _("somebody changed this batch meanwhile; load the page again"),
                 )
             if not known and there is not None and _differs(there, batch):
-                raise _invalid({"batch_id": _("There is a batch of this name already.")})
+                raise rejected.invalid({"batch_id": _("There is a batch of this name already.")})
             try:
                 await store.save(
                     await caller.become_service(), BATCHES, tenant_id, [batch], actor=caller.email
                 )
             except store.RejectedError as error:
                 field = "place" if error.field or "in barn" in str(error) else ""
-                raise _invalid(
+                raise rejected.invalid(
                     fields.errors_of([{"field": field, "reason": str(error)}], "")
                 ) from None
             return batch.batch_id
@@ -145,17 +144,20 @@ class BatchForms:
         known: str | None,
         error: HttpError,
     ) -> Response:
-        if not look.is_browser(request) or error.status not in (_CONFLICT, _NOT_VALID):
+        if not look.is_browser(request) or error.status not in (
+            rejected.CONFLICT,
+            rejected.NOT_VALID,
+        ):
             raise error
-        errors = (
-            {item["field"]: item["reason"] for item in error.details or []}
-            if error.status == _NOT_VALID
-            else fields.errors_of(None, error.message)
-        )
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
             places = await queries.places(connection)
             shown = await self._view(
-                connection, company, typed, places=places, batch_id=known, errors=errors
+                connection,
+                company,
+                typed,
+                places=places,
+                batch_id=known,
+                errors=rejected.at_fields(error),
             )
         return await self.pages.page("batch_form.html", signed_in, shown, status=error.status)
 
@@ -191,7 +193,7 @@ def _read(values: fields.Body, errors: fields.Errors) -> kinds.Batch:
     if values.get("batch_id") in _RESERVED:
         errors["batch_id"] = _("Choose another name.")
     if errors:
-        raise _invalid(errors)
+        raise rejected.invalid(errors)
     try:
         return msgspec.convert(values, kinds.Batch)
     except msgspec.ValidationError as error:
@@ -199,7 +201,7 @@ def _read(values: fields.Body, errors: fields.Errors) -> kinds.Batch:
         field = path.removesuffix("`")
         if field == "batch_id":
             reason = _("Use letters, digits, points, dashes, colons or underlines.")
-        raise _invalid(fields.errors_of([{"field": field, "reason": reason}], "")) from None
+        raise rejected.invalid(fields.errors_of([{"field": field, "reason": reason}], "")) from None
 
 
 async def _find(
@@ -230,8 +232,3 @@ def _differs(row: Mapping[str, Any], batch: kinds.Batch) -> bool:
     """Whether a batch that is there is another than this one: a form that is sent twice is not."""
     given = msgspec.structs.asdict(batch)
     return any(row[name] != value for name, value in given.items())
-
-
-def _invalid(errors: fields.Errors) -> HttpError:
-    details = [{"field": field, "reason": reason} for field, reason in errors.items()]
-    return HttpError(_NOT_VALID, _("Some fields are wrong."), details=details)

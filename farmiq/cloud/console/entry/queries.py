@@ -102,6 +102,29 @@ async def breeds(connection: db.Connection) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
+async def farms(connection: db.Connection) -> list[str]:
+    rows = await db.fetch_all(
+        connection, "select farm_id from farms order by 1 limit %s", MAX_CHOICES
+    )
+    return [row[0] for row in rows]
+
+
+async def reporting_barns(connection: db.Connection) -> list[tuple[str, str]]:
+    """(farm, barn) that sensors report from and nobody has registered."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select distinct t.farm_id, t.barn_id from telemetry_latest t
+        where t.farm_id is not null and t.barn_id is not null
+          and not exists (select from barns b where b.tenant_id = t.tenant_id
+            and b.farm_id = t.farm_id and b.barn_id = t.barn_id)
+        order by 1, 2 limit %s
+        """,
+        MAX_CHOICES,
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
 async def records(
     connection: db.Connection, tenant_id: str, *, batch: str | None, after: Any
 ) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from farmiq.cloud.console import pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.entry import queries, view
+from farmiq.cloud.console.entry import queries, rejected, view
 from farmiq.cloud.console.entry.view import EntriesView, FormView
 from farmiq.cloud.feed import store as feed_store
 from farmiq.cloud.identity import people
@@ -39,7 +39,6 @@ from farmiq.ui.entry.kinds import RECORD_KINDS
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
 
-_CONFLICT, _NOT_VALID = 409, 422
 # Answers of the posting that are about what was typed.
 _AT_FIELDS = (400, 404)
 
@@ -153,7 +152,7 @@ class EntryPages:
             if not 0 < len(key) <= api.MAX_KEY_LENGTH or not key.isprintable():
                 errors[""] = _("This form has no key: load the page again.")
             if errors:
-                raise _invalid(errors)
+                raise rejected.invalid(errors)
             raw = msgspec.json.encode(body)
             try:
                 return await posting.accept(
@@ -168,7 +167,7 @@ class EntryPages:
             except HttpError as error:
                 if error.status not in _AT_FIELDS:
                     raise
-                raise _invalid(fields.errors_of(error.details, error.message)) from None
+                raise rejected.invalid(fields.errors_of(error.details, error.message)) from None
 
     async def _rejected(
         self,
@@ -179,17 +178,15 @@ class EntryPages:
         error: HttpError,
     ) -> Response:
         """The form again with what is wrong; a script gets the standard body."""
-        if not look.is_browser(request) or error.status not in (_CONFLICT, _NOT_VALID):
+        if not look.is_browser(request) or error.status not in (
+            rejected.CONFLICT,
+            rejected.NOT_VALID,
+        ):
             raise error
-        errors = (
-            {item["field"]: item["reason"] for item in error.details or []}
-            if error.status == _NOT_VALID
-            else fields.errors_of(None, error.message)
-        )
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
             shown = await self._view(
                 connection, company, form, typed, key=typed.get("idempotency_key", ""),
-                errors=errors,
+                errors=rejected.at_fields(error),
             )  # fmt: skip
         return await self.pages.page(form.template, signed_in, shown, status=error.status)
 
@@ -283,8 +280,3 @@ def _done(event: BusEvent) -> str:
     if batch_id := payload.get("batch_id"):
         return f"{address(batch_id)}?entered={event.event_id}"
     return "/records" if event.event_type != feed.INTAKE_RECORDED else "/records?of=intakes"
-
-
-def _invalid(errors: fields.Errors) -> HttpError:
-    details = [{"field": field, "reason": reason} for field, reason in errors.items()]
-    return HttpError(_NOT_VALID, _("Some fields are wrong."), details=details)

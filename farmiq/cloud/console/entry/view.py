@@ -77,6 +77,8 @@ class FormView:
     silos: Sequence[str] = ()
     feed_products: Sequence[Option] = ()
     breeds: Sequence[tuple[str, str]] = ()
+    farms: Sequence[str] = ()
+    barns: Sequence[str] = ()
     is_new: bool = True
     back: str = "/batches"
     page: str = "batches"

@@ -41,16 +41,19 @@ async def intakes(connection: db.Connection, tenant_id: str) -> list[DayIntake]:
         connection,
         DayIntake,
         """
-        select c.farm_id, c.barn_id, d.on, sum(c.quantity_kg) as quantity_kg, count(*) as entries
+        select c.farm_id, c.barn_id, coalesce(h.name, c.barn_id) as barn_name, d.on,
+          sum(c.quantity_kg) as quantity_kg, count(*) as entries
         from counted_feed c
           join farms f on f.tenant_id = c.tenant_id and f.farm_id = c.farm_id
+          left join barns h on h.tenant_id = c.tenant_id and h.farm_id = c.farm_id
+            and h.barn_id = c.barn_id
           cross join lateral (
             select fn_local_date(f.timezone, c.occurred_at) as on,
               fn_local_date(f.timezone, fn_now()) as today) d
         where c.tenant_id = %s and c.event_type = %s and not c.clock_suspect
           and c.quantity_kg is not null
           and c.occurred_at >= fn_now() - %s * interval '1 day' and d.on > d.today - %s
-        group by c.farm_id, c.barn_id, d.on order by d.on, c.farm_id, c.barn_id
+        group by c.farm_id, c.barn_id, h.name, d.on order by d.on, c.farm_id, c.barn_id
         """,
         (tenant_id, feed.INTAKE_RECORDED, DAYS + 2, DAYS),
     )

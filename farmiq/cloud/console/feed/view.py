@@ -60,6 +60,7 @@ class Stock:
 class DayIntake:
     farm_id: str
     barn_id: str
+    barn_name: str
     on: date
     quantity_kg: float
     entries: int
@@ -159,9 +160,13 @@ def table(
 ) -> tuple[list[Column], list[tuple[Any, ...]]]:
     """A column for each barn and a row for each of the last days; a day without feed is a gap."""
     barns = sorted({(intake.farm_id, intake.barn_id) for intake in intakes})
+    names = {(intake.farm_id, intake.barn_id): intake.barn_name for intake in intakes}
     farms = {farm_id for farm_id, _barn in barns}
     columns = [
-        Column(f"{farm_id}/{barn_id}" if len(farms) > 1 else barn_id, "line")
+        Column(
+            f"{farm_id}, {names[farm_id, barn_id]}" if len(farms) > 1 else names[farm_id, barn_id],
+            "line",
+        )
         for farm_id, barn_id in barns
     ]
     known = {(intake.farm_id, intake.barn_id, intake.on): intake for intake in intakes}

@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.reports.view import SentRow, SubscriptionRow, View
 from farmiq.cloud.identity.store import SignIn
-from farmiq.cloud.reports import making, periods, queries, store
-from farmiq.cloud.reports.making import File, Subject
+from farmiq.cloud.reports import files, periods, queries, store
+from farmiq.cloud.reports.files import File, Subject
 from farmiq.cloud.reports.periods import Period
 from farmiq.plumbing import db, http, mail
 from farmiq.plumbing.http import HttpError
@@ -37,7 +37,6 @@ class ReportPages:
             (f"{ROOT}/sent/{{report_id}}.pdf", self.sent, "GET"),
             (f"{ROOT}/subscriptions", self.subscribe, "POST"),
             (f"{ROOT}/subscriptions/{{subscription_id}}/remove", self.unsubscribe, "POST"),
-            (f"{ROOT}/send", self.send, "POST"),
         )
 
     async def reports(self, request: Request) -> Response:
@@ -58,37 +57,10 @@ class ReportPages:
         signed_in = await self.pages.must_be_signed_in(request)
         report_id = _id(request.path_params["report_id"], "report")
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            found = await store.file(connection, company.tenant_id, report_id)
-        if found is None:
+            file = await store.file(connection, company.tenant_id, report_id)
+        if file is None:
             raise HttpError(404, "there is no such report")
-        return _answer(*found)
-
-    async def send(self, request: Request) -> Response:
-        """Mail a report to oneself now."""
-        signed_in, form = await self._form(request)
-        period = _period(form.get("period", ""))
-        subject = await self._subject(request, signed_in, form.get("of", ""))
-        async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            if await store.made_by_hand(connection, company.tenant_id) >= (
-                store.MAX_BY_HAND_PER_HOUR
-            ):
-                raise HttpError(429, "too many reports were sent by hand: wait an hour")
-        if not mail.is_mailbox(signed_in.email):
-            raise HttpError(422, "your e-mail is not an address that mail can be sent to")
-        file = await self._file(request, signed_in, form.get("of", ""), period)
-        async with db.transaction(self.pages.sign_ins.pool) as tx:
-            await store.add_report(
-                tx,
-                company.tenant_id,
-                subject,
-                period,
-                file=file,
-                address=signed_in.email,
-                language=i18n.language(),
-                subscription_id=None,
-                by=signed_in.email,
-            )
-        return _to(f"{ROOT}?done=sent")
+        return _answer(*file)
 
     async def subscribe(self, request: Request) -> Response:
         signed_in, form = await self._form(request)
@@ -129,10 +101,10 @@ class ReportPages:
         signed_in, _form = await self._form(request)
         subscription_id = _id(request.path_params["subscription_id"], "subscription")
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            found = await store.subscription(connection, company.tenant_id, subscription_id)
-        if found is None:
+            subscription = await store.subscription(connection, company.tenant_id, subscription_id)
+        if subscription is None:
             raise HttpError(404, "there is no such subscription")
-        if found.user_id != signed_in.user_id:
+        if subscription.user_id != signed_in.user_id:
             pages.require(company, LEAST_FOR_OTHERS)
         async with db.transaction(self.pages.sign_ins.pool) as tx:
             await store.unsubscribe(tx, company.tenant_id, subscription_id, by=signed_in.email)
@@ -143,22 +115,15 @@ class ReportPages:
         http.allow(request, signed_in.email)
         return signed_in, await self.pages.form(request, signed_in)
 
-    async def _subject(self, request: Request, signed_in: SignIn, text: str) -> Subject:
-        async with self.pages.visit(request, signed_in) as (connection, company, _now):
-            subject = await _find(connection, company.tenant_id, text)
-        if subject is None:
-            raise HttpError(404, "there is no such farm or batch")
-        return subject
-
     async def _file(self, request: Request, signed_in: SignIn, text: str, period: Period) -> File:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             subject = await _find(connection, company.tenant_id, text)
             if subject is None:
                 raise HttpError(404, "there is no such farm or batch")
-            gathered = await making.gather(connection, company.tenant_id, subject, period, now=now)
+            gathered = await files.gather(connection, company.tenant_id, subject, period, now=now)
         if gathered is None:
             raise HttpError(404, "there is no such farm or batch")
-        return await making.drawn(gathered, language=i18n.language())
+        return await files.drawn(gathered, language=i18n.language())
 
     async def _page(
         self,

@@ -24,7 +24,6 @@ _STATES = {
 DONE = {
     "subscribed": marked("Saved. The first report comes when the week or month is over."),
     "unsubscribed": marked("Removed. No more reports go there."),
-    "sent": marked("The report is on its way."),
 }
 
 
@@ -96,6 +95,10 @@ class View:
     @property
     def where(self) -> ZoneInfo:
         return words.zone(self.company.timezone)
+
+    @property
+    def zone(self) -> str:
+        return words.zone_name(self.where, self.now)
 
     @property
     def headline(self) -> str:

@@ -51,7 +51,7 @@ class SettingsPages:
             name=_("Retention"),
             now=now,
             where=words.zone(company.timezone),
-            rows=[view.kept_row(kept) for kept in retentions.kept(self.settings)],
+            rows=[view.stored_row(rule) for rule in retentions.rules(self.settings)],
         )
         return await self.pages.page("retention.html", signed_in, shown)
 
@@ -75,7 +75,7 @@ class SettingsPages:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             pages.require(company, "admin")
             facts = await delivery.facts(connection, now=now)
-            found: dict[str, Any] = {
+            diagnosis: dict[str, Any] = {
                 "version": farmiq.__version__,
                 "python": platform.python_version(),
                 "database": await _database(connection),
@@ -91,7 +91,9 @@ class SettingsPages:
             }
         headers = {**look.HEADERS, "Content-Disposition": 'attachment; filename="diagnostics.json"'}
         return Response(
-            msgspec.json.format(msgspec.json.encode(found)), media_type=http.JSON, headers=headers
+            msgspec.json.format(msgspec.json.encode(diagnosis)),
+            media_type=http.JSON,
+            headers=headers,
         )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.retentions import Kept
+from farmiq.cloud.retentions import StorageRule
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
@@ -65,17 +65,17 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRow:
+class StoredRow:
     """How long something is stored, in words."""
 
-    kept: Kept
+    rule: StorageRule
     what: str
     how_long: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionView(View):
-    rows: Sequence[KeptRow]
+    rows: Sequence[StoredRow]
 
     @property
     def for_ever(self) -> list[str]:
@@ -88,7 +88,7 @@ class RetentionView(View):
         ]
 
 
-def kept_row(kept: Kept) -> KeptRow:
+def stored_row(rule: StorageRule) -> StoredRow:
     what = {
         "telemetry_readings": _("Readings of sensors"),
         "telemetry_agg": _("Minutes of readings; hours and days stay for ever"),
@@ -101,15 +101,16 @@ def kept_row(kept: Kept) -> KeptRow:
         "alert_states": _("Series that alert rules look at, since they were last heard"),
         "alert_rechecks": _("Late readings that alert rules look at again"),
         "alert_messages": _("Who was told of which alert"),
+        "reports": _("Reports that were mailed"),
         "camera_chunks": _("Parts of images that did not arrive whole"),
         "camera_transfers": _("How images of cameras arrived"),
         "camera_commands": _("Commands to cameras, since they ended"),
         "camera_quarantine": _("Messages of cameras that could not be taken"),
-    }.get(kept.table, kept.table)
-    if kept.days is None:
-        return KeptRow(kept, what, _("for ever"))
-    text = ngettext("%(count)s day", "%(count)s days", int(kept.days))
-    return KeptRow(kept, what, text % {"count": words.number(kept.days)})
+    }.get(rule.table, rule.table)
+    if rule.days is None:
+        return StoredRow(rule, what, _("for ever"))
+    text = ngettext("%(count)s day", "%(count)s days", int(rule.days))
+    return StoredRow(rule, what, text % {"count": words.number(rule.days)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

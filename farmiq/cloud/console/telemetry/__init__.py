@@ -1,1 +1,1 @@
-"""Latest readings: a page and its JSON."""
+"""Telemetry: all sensors, the history of one, several beside each other; the newest as JSON."""

@@ -13,8 +13,9 @@ from pydantic import Field
 from farmiq import api
 from farmiq.api import route
 from farmiq.cloud import series
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import pages, shared_parts
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.shared_parts import Part
 from farmiq.cloud.console.telemetry import queries, sensor
 from farmiq.cloud.console.telemetry import view as readings
 from farmiq.cloud.console.telemetry.sensor import Chart, Range, RangeName, Sensor
@@ -104,8 +105,13 @@ class TelemetryPages(api.Routes):
         return await self.pages.page("telemetry.html", signed_in, view)
 
     async def fragment(self, request: Request) -> Response:
-        view = await self._view(request, await self.pages.must_be_signed_in(request))
-        return await look.fragment(request, "readings.html", "readings", view)
+        signed_in = await self.pages.must_be_signed_in(request)
+
+        async def make() -> Part:
+            view = await self._view(request, signed_in)
+            return await shared_parts.part("readings.html", "readings", view)
+
+        return await self.pages.shared_part(request, signed_in, make)
 
     @route(
         "GET",
@@ -127,8 +133,13 @@ class TelemetryPages(api.Routes):
 
     async def sensor_now(self, request: Request) -> Response:
         """What a live update replaces: the sensor's newest reading and its chart."""
-        view = await self._sensor(request, await self.pages.must_be_signed_in(request))
-        return await look.fragment(request, "sensor_parts.html", "parts", view)
+        signed_in = await self.pages.must_be_signed_in(request)
+
+        async def make() -> Part:
+            view = await self._sensor(request, signed_in)
+            return await shared_parts.part("sensor_parts.html", "parts", view)
+
+        return await self.pages.shared_part(request, signed_in, make)
 
     async def csv(self, request: Request) -> Response:
         """The points of a range as a file, more of them than fit a chart."""
@@ -199,13 +210,13 @@ class TelemetryPages(api.Routes):
 
 async def _known(connection: db.Connection, wanted: Sequence[Sensor]) -> list[KnownSeries]:
     """The series of these sensors. Raises HttpError 404 if the company does not have one."""
-    found = []
-    for one in wanted:
-        place = series.Place(None, None, one.device_id, one.metric_type)
-        found += await series.known(connection, place, limit=1)
-    if len(found) < len(wanted):
+    known = []
+    for wanted_sensor in wanted:
+        place = series.Place(None, None, wanted_sensor.device_id, wanted_sensor.metric_type)
+        known += await series.known(connection, place, limit=1)
+    if len(known) < len(wanted):
         raise HttpError(404, "there is no such sensor")
-    return found
+    return known
 
 
 async def _buckets(
@@ -235,17 +246,18 @@ async def _charts(
         for barn in view.barns
         for row in barn.rows
     }
-    steps = [sensor.step(shown.span, window=one.aggregation_window) for one in known]
+    steps = [sensor.step(shown.span, window=row.aggregation_window) for row in known]
     buckets = await _buckets(connection, list(zip(known, steps, strict=True)), shown)
     charts = []
-    for one, step in zip(wanted, steps, strict=True):
-        row, barn = rows[one.device_id, one.metric_type]
-        alerts = await queries.alerts(connection, one, begin=shown.begin, end=shown.end)
+    for wanted_sensor, step in zip(wanted, steps, strict=True):
+        row, barn = rows[wanted_sensor.device_id, wanted_sensor.metric_type]
+        alerts = await queries.alerts(connection, wanted_sensor, begin=shown.begin, end=shown.end)
         dots = sensor.dots(
             [
                 b
                 for b in buckets
-                if (b.device_id, b.metric_type) == (one.device_id, one.metric_type)
+                if (b.device_id, b.metric_type)
+                == (wanted_sensor.device_id, wanted_sensor.metric_type)
             ],
             shown=shown,
             step_s=step.length.total_seconds(),
@@ -254,10 +266,10 @@ async def _charts(
         )
         charts.append(
             Chart(
-                sensor=one,
+                sensor=wanted_sensor,
                 row=row,
                 barn=barn,
-                device_label=metrics.device_label(one.device_id, barn.barn_id),
+                device_label=metrics.device_label(wanted_sensor.device_id, barn.barn_id),
                 dots=tuple(dots),
                 step=sensor.step_words(step),
                 step_s=step.length.total_seconds(),
@@ -276,10 +288,10 @@ def _sensor_of(request: Request) -> Sensor:
 
 def _sensors(texts: Sequence[str]) -> list[Sensor]:
     """Of a query. Raises HttpError 400."""
-    found = [sensor.parse_sensor(text.replace("\x00", "")) for text in texts if text]
-    if None in found:
+    parsed = [sensor.parse_sensor(text.replace("\x00", "")) for text in texts if text]
+    if None in parsed:
         raise HttpError(400, "the address is not valid: s names a sensor as device/metric")
-    return list(dict.fromkeys(one for one in found if one is not None))
+    return list(dict.fromkeys(named for named in parsed if named is not None))
 
 
 def _choices(
@@ -291,9 +303,11 @@ def _choices(
 ) -> tuple[tuple[str, str], ...]:
     choices = []
     for farm_id, barn_id, device_id, metric_type in all_sensors:
-        one = Sensor(device_id, metric_type)
-        if one not in without:
+        wanted_sensor = Sensor(device_id, metric_type)
+        if wanted_sensor not in without:
             barn = names.get((farm_id, barn_id), (barn_id, ""))[0]
             label = metrics.device_label(device_id, barn_id)
-            choices.append((one.text, f"{barn} · {label} · {catalogue.of(metric_type).label}"))
+            choices.append(
+                (wanted_sensor.text, f"{barn} · {label} · {catalogue.of(metric_type).label}")
+            )
     return tuple(choices)

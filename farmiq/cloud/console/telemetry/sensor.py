@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from farmiq.cloud.console.company.view import Company
-from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address, turns_at
+from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address, late_from
 from farmiq.cloud.series import CloudBucket
 from farmiq.farm import points
 from farmiq.farm.points import Step
@@ -144,17 +144,17 @@ def dots(
     now: datetime,
 ) -> list[Dot]:
     """The points of a range, and one without numbers where a gap begins and where it never ends."""
-    longest = timedelta(seconds=max(step_s, GAP_INTERVALS * interval_s))
+    max_gap = timedelta(seconds=max(step_s, GAP_INTERVALS * interval_s))
     end = min(shown.end, now)
-    return list(_with_gaps(buckets, shown.begin, end, longest))
+    return list(_with_gaps(buckets, shown.begin, end, max_gap))
 
 
 def _with_gaps(
-    buckets: Sequence[CloudBucket], begin: datetime, end: datetime, longest: timedelta
+    buckets: Sequence[CloudBucket], begin: datetime, end: datetime, max_gap: timedelta
 ) -> Iterator[Dot]:
     came_until = begin
     for bucket in buckets:
-        if bucket.bucket_start_at - came_until > longest:
+        if bucket.bucket_start_at - came_until > max_gap:
             yield Dot(came_until)
         yield Dot(
             bucket.bucket_start_at,
@@ -164,7 +164,7 @@ def _with_gaps(
             bucket.count,
         )
         came_until = bucket.bucket_end_at
-    if end - came_until > longest or not buckets:
+    if end - came_until > max_gap or not buckets:
         yield Dot(came_until)
         yield Dot(end)
 
@@ -275,7 +275,7 @@ class SensorView:
     @property
     def refresh_at(self) -> datetime | None:
         """When the sensor turns late, if nothing arrives."""
-        return turns_at([self.chart.row])
+        return late_from([self.chart.row])
 
     @property
     def source(self) -> str:

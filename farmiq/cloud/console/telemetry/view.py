@@ -37,7 +37,7 @@ WINDOW_S = {"1m": 60.0, "1h": 3600.0, "1d": 86400.0}
 # The expected interval is the usual one of so many readings: a page needs no more to say "late".
 INTERVAL_READINGS = 9
 # A page refreshes itself this much after a sensor turns late.
-TURN_S = 0.5
+REFRESH_AFTER_S = 0.5
 PAGE = "telemetry"
 
 
@@ -181,7 +181,7 @@ class View:
     @property
     def refresh_at(self) -> datetime | None:
         """When the next sensor turns late, if nothing arrives."""
-        return turns_at(self.rows)
+        return late_from(self.rows)
 
 
 def view(
@@ -209,9 +209,9 @@ def view(
     )
 
 
-def turns_at(rows: Iterable[Row]) -> datetime | None:
+def late_from(rows: Iterable[Row]) -> datetime | None:
     current = [row.late_at for row in rows if row.state is State.CURRENT]
-    return min(current) + timedelta(seconds=TURN_S) if current else None
+    return min(current) + timedelta(seconds=REFRESH_AFTER_S) if current else None
 
 
 def address(device_id: str, metric_type: str) -> str:
@@ -303,7 +303,7 @@ def _barn(
     farm_id, barn_id = place
     devices = [
         _device(device_id, barn_id, list(group), catalogue, now=now, zone=zone)
-        for device_id, group in itertools.groupby(readings, key=lambda one: one.device_id)
+        for device_id, group in itertools.groupby(readings, key=lambda reading: reading.device_id)
     ]
     return Barn(
         key=html_id("b", farm_id, barn_id),

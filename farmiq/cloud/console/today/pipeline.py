@@ -1,6 +1,6 @@
 """Pure: the way of the data, device to consumer, each part with a count and the oldest age.
 
-Only what the cloud knows is said: how many messages wait in the queues of the bus it does not.
+Only what the cloud knows is shown: how many messages wait in the queues of the bus it does not.
 """
 
 from dataclasses import dataclass
@@ -73,14 +73,14 @@ def _edges(known: Known) -> Segment:
 
 
 def _outbox(known: Known) -> Segment:
-    said = [edge for edge in known.edges if edge.waiting is not None]
-    if not said:
+    reporting = [edge for edge in known.edges if edge.waiting is not None]
+    if not reporting:
         return Segment(
             key="outbox", name=_("Outbox"), count=None, text=_("not known"), tone="muted"
         )
-    waiting = sum(edge.waiting or 0 for edge in said)
-    oldest_s = max(edge.oldest_s or 0.0 for edge in said)
-    stuck = oldest_s > MAX_WAITING_S or any(edge.dead_letters for edge in said)
+    waiting = sum(edge.waiting or 0 for edge in reporting)
+    oldest_s = max(edge.oldest_s or 0.0 for edge in reporting)
+    stuck = oldest_s > MAX_WAITING_S or any(edge.dead_letters for edge in reporting)
     return Segment(
         key="outbox",
         name=_("Outbox"),

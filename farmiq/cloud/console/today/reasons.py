@@ -275,8 +275,8 @@ def _silent_devices(known: Known, explained: Collection[str]) -> list[SilentDevi
 def _causes_of_silence(silent: Iterable[SilentDevice]) -> dict[str, str]:
     """By device: several silent devices of one barn have one cause, such as its network."""
     in_barn: dict[Place, list[str]] = {}
-    for found in silent:
-        in_barn.setdefault(found.place, []).append(found.device.device_id)
+    for silent_device in silent:
+        in_barn.setdefault(silent_device.place, []).append(silent_device.device.device_id)
     return {
         device_id: _device_cause(device_id) if len(devices) == 1 else _barn_cause(place)
         for place, devices in in_barn.items()
@@ -294,8 +294,8 @@ def _barn_cause(place: Place) -> str:
 
 def _of_sensors(known: Known, silent: Sequence[SilentDevice]) -> Iterator[Reason]:
     in_barn: dict[Place, list[SilentDevice]] = {}
-    for found in silent:
-        in_barn.setdefault(found.place, []).append(found)
+    for silent_device in silent:
+        in_barn.setdefault(silent_device.place, []).append(silent_device)
     for place, devices in in_barn.items():
         if len(devices) == 1:
             yield _one_silent(known, devices[0])
@@ -312,29 +312,29 @@ def _where(known: Known, place: Place, device: telemetry.Device) -> str:
     return f"{known.barn_name(place)} · {device.label}"
 
 
-def _one_silent(known: Known, found: SilentDevice) -> Reason:
-    labels = [row.metric.label for row in found.late]
-    expected = [row for row in found.device.rows if row.state is not State.REVOKED]
+def _one_silent(known: Known, silent_device: SilentDevice) -> Reason:
+    labels = [row.metric.label for row in silent_device.late]
+    expected = [row for row in silent_device.device.rows if row.state is not State.REVOKED]
     if len(labels) == len(expected) > 1:
         why = _("The device sends nothing")
     else:
         why = _("No new reading of %(metrics)s") % {"metrics": ", ".join(labels)}
     return Reason(
-        cause=_device_cause(found.device.device_id),
+        cause=_device_cause(silent_device.device.device_id),
         rank=Rank.LATE,
-        where=_where(known, found.place, found.device),
+        where=_where(known, silent_device.place, silent_device.device),
         why=why,
-        since=min(row.reading.captured_at for row in found.late),
-        href=found.late[0].href,
+        since=min(row.reading.captured_at for row in silent_device.late),
+        href=silent_device.late[0].href,
         action=_("See its readings"),
-        places=frozenset({found.place}),
+        places=frozenset({silent_device.place}),
         is_text=True,
     )
 
 
 def _several_silent(known: Known, place: Place, devices: Sequence[SilentDevice]) -> Reason:
-    since = [row.reading.captured_at for found in devices for row in found.late]
-    names = ", ".join(found.device.label for found in devices[:3])
+    since = [row.reading.captured_at for silent_device in devices for row in silent_device.late]
+    names = ", ".join(silent_device.device.label for silent_device in devices[:3])
     count = len(devices)
     return Reason(
         cause=_barn_cause(place),

@@ -8,8 +8,9 @@ from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import pages, shared_parts
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.shared_parts import Part
 from farmiq.cloud.console.sites import queries as site_queries
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as site_list
@@ -41,8 +42,13 @@ class TodayPages:
         return await self.pages.page("today.html", signed_in, view)
 
     async def fragment(self, request: Request) -> Response:
-        view = await self._view(request, await self.pages.must_be_signed_in(request))
-        return await look.fragment(request, "today_parts.html", "today", view)
+        signed_in = await self.pages.must_be_signed_in(request)
+
+        async def make() -> Part:
+            view = await self._view(request, signed_in)
+            return await shared_parts.part("today_parts.html", "today", view)
+
+        return await self.pages.shared_part(request, signed_in, make)
 
     async def _view(self, request: Request, signed_in: SignIn) -> today.View:
         async with self.pages.visit(request, signed_in) as (connection, company, now):

@@ -208,8 +208,8 @@ def view(
     refresh_at: datetime | None = None,
 ) -> View:
     """`steps` are those to the first reading, of a company that has none yet."""
-    found = tuple(reasons.reasons(known))
-    unwell = frozenset[Place]().union(*(reason.places for reason in found))
+    all_reasons = tuple(reasons.reasons(known))
+    unwell = frozenset[Place]().union(*(reason.places for reason in all_reasons))
     zone = words.zone(company.timezone)
     moments = (at for at in (refresh_at, known.readings.refresh_at) if at is not None)
     return View(
@@ -217,7 +217,7 @@ def view(
         zone=words.zone_name(zone, known.now),
         now=known.now,
         as_of=f"{known.now.astimezone(zone):%H:%M:%S}",
-        reasons=found,
+        reasons=all_reasons,
         barns=_barn_cards(known, registered, unwell),
         sites=_site_cards(known, unwell),
         pipeline=pipeline.segments(known, dead_letters=dead_letters),

@@ -27,6 +27,9 @@ create unique index device_alerts_open_idx
     alert_type, alert_date)
   nulls not distinct where resolved_at is null;
 create index device_alerts_company_idx on device_alerts (company_id, created_at desc);
+-- Whether what an episode is about is over.
+create index device_alerts_about_idx on device_alerts
+  (company_id, (coalesce(device_id, site_id)), alert_type, resolved_at desc);
 
 alter table device_alerts enable row level security;
 alter table device_alerts force row level security;

@@ -46,7 +46,7 @@ class Backlog:
 
 async def backlog(connection: db.Connection, tenant_id: str) -> Backlog:
     """The three parts of `waiting` are what the outbox's partial indexes hold."""
-    (found,) = await db.fetch_as(
+    (counted,) = await db.fetch_as(
         connection,
         Backlog,
         """
@@ -78,7 +78,7 @@ async def backlog(connection: db.Connection, tenant_id: str) -> Backlog:
         """,
         {"tenant": tenant_id, "max": MAX_COUNTED},
     )
-    return found
+    return counted
 
 
 # --- dead letters of the outbox

@@ -20,15 +20,15 @@ MAX_SHOWN_CHARS = 4000
 
 def tabs(tenant: Tenant) -> list[tuple[str, str, str]]:
     """Those that the key may read."""
-    found = []
+    allowed = []
     if tenant.reads("sync"):
-        found += [
+        allowed += [
             ("outbox", _("Outbox"), "/delivery"),
             ("dead-letters", _("Dead letters"), "/delivery/dead-letters"),
         ]
     if tenant.reads("quarantine"):
-        found.append(("quarantine", _("Quarantine"), "/delivery/quarantine"))
-    return found
+        allowed.append(("quarantine", _("Quarantine"), "/delivery/quarantine"))
+    return allowed
 
 
 def kind_word(kind: str) -> str:
@@ -77,10 +77,10 @@ class DeliveryView(PageView):
 def delivery_view(
     tenant: Tenant, backlog: Backlog, *, now: datetime, patience_s: float
 ) -> DeliveryView:
-    found = link(backlog, now=now, patience_s=patience_s)
+    to_cloud = link(backlog, now=now, patience_s=patience_s)
     zone = words.zone(tenant.timezone)
-    since = words.instant(found.since, now=now, zone=zone) if found.since else ""
-    problems = int(found.state == "refused") + int(backlog.dead > 0)
+    since = words.instant(to_cloud.since, now=now, zone=zone) if to_cloud.since else ""
+    problems = int(to_cloud.state == "refused") + int(backlog.dead > 0)
     paused = backlog.paused_until
     return DeliveryView(
         company=tenant,
@@ -88,9 +88,11 @@ def delivery_view(
         title=words.title(_("Delivery"), problems=problems),
         page="delivery",
         backlog=backlog,
-        link=found,
-        link_text=link_sentence(found, backlog, since=since),
-        tone={"reached": "good", "away": "info", "refused": "bad", "never": "muted"}[found.state],
+        link=to_cloud,
+        link_text=link_sentence(to_cloud, backlog, since=since),
+        tone={"reached": "good", "away": "info", "refused": "bad", "never": "muted"}[
+            to_cloud.state
+        ],
         why=(
             rules.describe_error(backlog.error_code, backlog.error_message)
             if backlog.failures

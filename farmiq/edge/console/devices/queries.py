@@ -10,10 +10,10 @@ MAX_DEVICES = 500
 
 async def devices(connection: db.Connection, tenant_id: str) -> list[dict[str, Any]]:
     """All that are not revoked, by name."""
-    found = await store.page(
+    registered = await store.page(
         connection, after=(tenant_id, ""), limit=MAX_DEVICES, tenant_id=tenant_id
     )
-    return [device for device in found if device["state"] != "revoked"]
+    return [device for device in registered if device["state"] != "revoked"]
 
 
 async def wrong_clocks(connection: db.Connection, tenant_id: str) -> set[str]:

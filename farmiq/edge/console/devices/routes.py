@@ -34,6 +34,6 @@ class DevicePages:
 
     async def _view(self, visit: Visit) -> DevicesView:
         connection, tenant, now, _ = visit
-        found = await queries.devices(connection, tenant.tenant_id)
-        wrong = await queries.wrong_clocks(connection, tenant.tenant_id)
-        return devices.view(tenant, found, wrong, now=now)
+        registered = await queries.devices(connection, tenant.tenant_id)
+        wrong_clocks = await queries.wrong_clocks(connection, tenant.tenant_id)
+        return devices.view(tenant, registered, wrong_clocks, now=now)

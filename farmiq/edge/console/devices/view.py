@@ -107,7 +107,7 @@ def view(
         tone="muted" if not devices else "warn" if problems else "good",
         total=len(devices),
         problems=problems,
-        barns=barns,
+        barns=sorted(barns, key=lambda barn: not any(row.has_problem for row in barn.rows)),
     )
 
 

@@ -73,10 +73,10 @@ async def lines(
         now - LINE,
         now,
     )
-    found: dict[Series, list[Point]] = {}
+    points_by_series: dict[Series, list[Point]] = {}
     for device_id, metric_type, at, mean in rows:
-        found.setdefault((device_id, metric_type), []).append(Point(at, mean))
-    return found
+        points_by_series.setdefault((device_id, metric_type), []).append(Point(at, mean))
+    return points_by_series
 
 
 async def chart(

@@ -39,12 +39,12 @@ class ReadingPages:
 
     async def _latest(self, visit: Visit) -> ReadingsView:
         connection, tenant, now, _ = visit
-        found = await queries.latest(connection, tenant.tenant_id)
+        latest = await queries.latest(connection, tenant.tenant_id)
         lines = await queries.lines(connection, tenant.tenant_id, now=now)
         heartbeats = await queries.heartbeats(connection, tenant.tenant_id)
         # In a thread, like rendering: a large farm must not delay what devices send.
         return await asyncio.to_thread(
-            readings.view, tenant, found, lines=lines, heartbeats=heartbeats, now=now
+            readings.view, tenant, latest, lines=lines, heartbeats=heartbeats, now=now
         )
 
     async def sensor(self, request: Request) -> Response:
@@ -66,10 +66,10 @@ class ReadingPages:
         wanted = next((known for known in RANGES if known.key == key), None)
         if wanted is None:
             raise HttpError(400, f"range is one of: {', '.join(known.key for known in RANGES)}")
-        found = await queries.latest(
+        latest = await queries.latest(
             connection, tenant.tenant_id, device_id=device_id, metric_type=metric_type
         )
-        if not found:
+        if not latest:
             raise HttpError(404, "there is no such sensor")
         heartbeats = await queries.heartbeats(connection, tenant.tenant_id)
         buckets = await queries.chart(
@@ -77,6 +77,6 @@ class ReadingPages:
             window=wanted.window, step=wanted.step, begin=now - wanted.lasts, end=now,
         )  # fmt: skip
         shown = readings.row(
-            found[0], (), heartbeats.get(device_id), catalogue=Catalogue(), now=now
+            latest[0], (), heartbeats.get(device_id), catalogue=Catalogue(), now=now
         )
         return readings.sensor_view(tenant, shown, buckets, wanted=wanted, now=now)

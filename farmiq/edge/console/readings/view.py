@@ -93,7 +93,7 @@ class ReadingsView(PageView):
     sensors: int
     problems: int
     barns: Sequence[BarnCard]
-    turns_at: datetime | None
+    refresh_at: datetime | None
 
 
 def state_word(of: State) -> str:
@@ -114,15 +114,15 @@ def row(
     now: datetime,
 ) -> ReadingRow:
     expected_s = interval_s(points, heartbeat_s or 0.0)
-    found = state(reading, interval_s=expected_s, is_revoked=heartbeat_s is None, now=now)
+    current_state = state(reading, interval_s=expected_s, is_revoked=heartbeat_s is None, now=now)
     metric = catalogue.of(reading.metric_type)
     at = reading.ingested_at if reading.clock_suspect else reading.occurred_at
     return ReadingRow(
         reading=reading,
         key=f"{reading.device_id}/{reading.metric_type}",
-        state=found,
-        tone=_TONES[found],
-        word=state_word(found),
+        state=current_state,
+        tone=_TONES[current_state],
+        word=state_word(current_state),
         label=metric.label,
         value=metric.text(reading.metric_value),
         decimals=2 if metric.decimals is None else metric.decimals,
@@ -159,7 +159,7 @@ def view(
     ]
     sensors = sum(row.state != "revoked" for row in rows)
     problems = sum(row.state in ("late", "ahead") for row in rows)
-    turns = [row.late_at for row in rows if row.state == "current"]
+    late_moments = [row.late_at for row in rows if row.state == "current"]
     return ReadingsView(
         company=tenant,
         now=now,
@@ -170,7 +170,7 @@ def view(
         sensors=sensors,
         problems=problems,
         barns=sorted(_barns(rows), key=lambda barn: (not barn.late, barn.farm_id, barn.barn_id)),
-        turns_at=min(turns, default=None),
+        refresh_at=min(late_moments, default=None),
     )
 
 

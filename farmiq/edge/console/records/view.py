@@ -66,11 +66,11 @@ def records_view(
 
 def places(barns: Sequence[Barn], tenant: Tenant) -> dict[str, Place]:
     """By the value of their option. The edge finds the batch that is in the barn itself."""
-    found = [
+    barn_places = [
         Place(barn.farm_id, barn.barn_id, None, words.zone(barn.timezone or tenant.timezone))
         for barn in barns
     ]
-    return {place.value: place for place in found}
+    return {place.value: place for place in barn_places}
 
 
 def place_options(barns: Sequence[Barn]) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ async def silent_devices(connection: db.Connection, tenant_id: str) -> list[Sile
 
 
 async def day(connection: db.Connection, tenant_id: str, *, begin: datetime, end: datetime) -> Day:
-    (found,) = await db.fetch_as(
+    (figures,) = await db.fetch_as(
         connection,
         Day,
         """
@@ -105,4 +105,4 @@ async def day(connection: db.Connection, tenant_id: str, *, begin: datetime, end
         """,
         {"tenant": tenant_id, "begin": begin, "end": end},
     )
-    return found
+    return figures

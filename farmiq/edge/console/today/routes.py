@@ -47,14 +47,14 @@ class TodayPages:
         zone = words.zone(tenant.timezone)
         begin, end = bounds(now.astimezone(zone).date(), zone)
         only = tenant.only_tenant_id
-        found, count = (
+        open_alerts, count = (
             await queries.open_alerts(connection, only) if tenant.reads("alerts") else ([], 0)
         )
         return today.view(
             tenant,
             now=now,
             backlog=await delivery.backlog(connection, tenant.tenant_id),
-            alerts=found,
+            alerts=open_alerts,
             alert_count=count,
             device_count=await queries.device_count(connection, tenant.tenant_id),
             silent=await queries.silent_devices(connection, tenant.tenant_id),

@@ -42,17 +42,17 @@ def link(backlog: Backlog, *, now: datetime, patience_s: float) -> Link:
     return Link(state="reached", since=since)
 
 
-def link_sentence(found: Link, backlog: Backlog, *, since: str) -> str:
+def link_sentence(to_cloud: Link, backlog: Backlog, *, since: str) -> str:
     """`since` is the moment since when, in the farm's time."""
-    if found.state == "never":
+    if to_cloud.state == "never":
         return _("This edge has not reached the cloud yet. What arrives is stored here.")
-    if found.state == "refused":
-        return _("The cloud does not let this edge in: %(reason)s.") % {"reason": found.reason}
+    if to_cloud.state == "refused":
+        return _("The cloud does not let this edge in: %(reason)s.") % {"reason": to_cloud.reason}
     values = {"since": since, "count": words.number(backlog.waiting)}
-    return (_reached if found.state == "reached" else _away)(backlog) % values
+    return (_online_text if to_cloud.state == "reached" else _offline_text)(backlog) % values
 
 
-def _reached(backlog: Backlog) -> str:
+def _online_text(backlog: Backlog) -> str:
     if not backlog.waiting:
         return _("The cloud is reached and has everything.")
     return ngettext(
@@ -62,7 +62,7 @@ def _reached(backlog: Backlog) -> str:
     )
 
 
-def _away(backlog: Backlog) -> str:
+def _offline_text(backlog: Backlog) -> str:
     if not backlog.waiting:
         return _("No internet since %(since)s; nothing waits.")
     if backlog.is_capped:
@@ -118,14 +118,14 @@ def view(
     rejected: int,
     patience_s: float,
 ) -> TodayView:
-    found = link(backlog, now=now, patience_s=patience_s)
+    to_cloud = link(backlog, now=now, patience_s=patience_s)
     # A key for other areas than devices sees nothing of them.
     silent = silent if tenant.reads("devices") else ()
     reasons = [*_of_alerts(alerts, tenant), *_others(tenant, silent, day, backlog, rejected)]
     # More alerts than are listed count too.
     problems = len(reasons) + alert_count - len(alerts)
     clock = words.zone(tenant.timezone)
-    since = words.instant(found.since, now=now, zone=clock) if found.since else ""
+    since = words.instant(to_cloud.since, now=now, zone=clock) if to_cloud.since else ""
     return TodayView(
         company=tenant,
         now=now,
@@ -133,8 +133,8 @@ def view(
         page="today",
         sentence=_sentence(problems, device_count if tenant.reads("devices") else None),
         tone="warn" if problems else "good",
-        link=found,
-        link_text=link_sentence(found, backlog, since=since),
+        link=to_cloud,
+        link_text=link_sentence(to_cloud, backlog, since=since),
         reasons=reasons[:MAX_REASONS],
         reason_count=problems,
         backlog=backlog,

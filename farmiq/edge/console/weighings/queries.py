@@ -22,7 +22,7 @@ class Figures:
 async def figures(
     connection: db.Connection, tenant_id: str, *, begin: datetime, end: datetime
 ) -> Figures:
-    (found,) = await db.fetch_as(
+    (counted,) = await db.fetch_as(
         connection,
         Figures,
         """
@@ -35,7 +35,7 @@ async def figures(
         """,
         (tenant_id, begin, end),
     )
-    return found
+    return counted
 
 
 async def first_images(

@@ -69,8 +69,8 @@ class WeighingPages:
             **query.page(), "tenant": tenant.tenant_id, "farm": None, "barn": None,
             "device": None, "station": None, "day": None, "begin": begin, "end": end,
         }  # fmt: skip
-        found = await sessions.page(connection, wanted, timezone=tenant.timezone)
-        rows, cursor = api.cut(found, ON_A_PAGE, at="start_at", key="session_id")
+        page_rows = await sessions.page(connection, wanted, timezone=tenant.timezone)
+        rows, cursor = api.cut(page_rows, ON_A_PAGE, at="start_at", key="session_id")
         given = {"day": day.isoformat(), "state": query.state or ""}
         fragment = f"/weighings/rows?{urlencode(given)}"
         if "cursor" in request.query_params:

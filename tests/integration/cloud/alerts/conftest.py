@@ -15,6 +15,7 @@ from farmiq.cloud.alerts import queries
 from farmiq.cloud.alerts.book import RuleBook
 from farmiq.cloud.alerts.handlers import Signals
 from farmiq.cloud.alerts.jobs import Looks
+from farmiq.cloud.alerts.readings import Readings
 from farmiq.cloud.alerts.rechecks import Rechecks
 from farmiq.cloud.alerts.rules import Watch
 from farmiq.cloud.alerts.service import EDGE
@@ -48,6 +49,7 @@ class Alerts:
         watch = Watch(since=now() - HOUR, at=now(), newest_at=None)
         self.looks = Looks(self.pool, self.book, watch)
         self.rechecks = Rechecks(self.pool, self.book)
+        self.readings = Readings(self.pool, self.book)
 
     def owner(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.site.database.admin_url) as connection:
@@ -109,7 +111,7 @@ class Alerts:
     # --- the way of events
 
     async def take(self, *events: BusEvent) -> None:
-        """As the consumer does, in one batch."""
+        """As the consumer of the bus does, in one batch; also readings from before D-471."""
         bodies = [envelopes.write(event) for event in events]
         assert not await sink.store_events(self.pool, bodies, self.sink)
 
@@ -123,8 +125,10 @@ class Alerts:
         assert not await sink.store_events(self.pool, bodies, EDGE)
 
     async def send(self, *events: BusEvent) -> None:
+        """Readings are stored, then rules look at them."""
         await self.store(*events)
-        await self.take(*events)
+        await self.readings.run()
+        assert self.owner("select 1 from alert_readings") == []
 
     async def settle(self) -> None:
         """Evaluate again whatever is late, and call people."""

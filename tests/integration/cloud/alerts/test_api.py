@@ -94,7 +94,13 @@ async def test_episodes_are_listed_shown_and_acknowledged(alerts: Alerts, person
     assert [step["step"] for step in shown["steps"]] == ["opened", "acknowledged"]
     again = (await person.ask("POST", path, "ann", body={})).json()
     assert again["acknowledged_by"] == "olga@x.farm"
-    await alerts.send(alerts.reading(now(), 20.0))
+    ending = f"alerts/{episode_id}/end"
+    assert (await person.ask("POST", ending, "vic", body={})).status_code == 403
+    over = (await person.ask("POST", ending, "olga", body={"note": "fan 2 runs"})).json()
+    assert (over["state"], over["ended_reason"], over["ended_by"], over["ended_note"]) == (
+        "resolved", "person", "olga@x.farm", "fan 2 runs",
+    )  # fmt: skip
+    assert (await person.ask("POST", ending, "olga", body={})).status_code == 409
     assert (await person.ask("POST", path, body={})).status_code == 409
 
 
@@ -250,11 +256,14 @@ async def test_commands_set_try_list_and_acknowledge(alerts: Alerts) -> None:
     assert "1 in 7 days" in run("try", "hot")
     assert "0 in 7 days" in run("try", "hot", "--threshold", "50")
     alerts.book.drop()
-    await alerts.take(alerts.reading(now(), 40.0))
+    await alerts.send(alerts.reading(now(), 40.0))
     listed = json.loads(run("episodes", "--json", code=3))["alerts"]
     assert run("ack", listed[0]["episode_id"], "--note", "on my way") == "acknowledged\n"
     assert "f/1/d: heat of d in barn 1 above 30: 40" in run("episodes", code=3)
     run("ack", str(ids.new()), code=1)
+    assert run("end", listed[0]["episode_id"], "--note", "fan 2 runs") == "ended\n"
+    run("end", listed[0]["episode_id"], code=1)
+    run("end", str(ids.new()), code=1)
     made = json.loads(run("window", "add", "--for", "2h", "--reason", "washing", "--json"))
     assert "washing" in run("window", "ls")
     run("window", "rm", made["window_id"])

@@ -5,11 +5,12 @@ from itertools import pairwise
 from typing import Any, cast
 
 import psycopg
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
-from farmiq.cloud.alerts import store
+from farmiq.cloud.alerts import handlers, store
 from farmiq.farm.alerts import evaluation
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.messages import bus as envelopes
@@ -30,8 +31,8 @@ RULES: list[dict[str, Any]] = [
 
 
 @st.composite
-def journeys(draw: st.DrawFn) -> tuple[list[tuple[int, float]], list[list[int]], list[int]]:
-    """Values by second, the batches of positions in which they arrive, and who stores when."""
+def journeys(draw: st.DrawFn) -> tuple[list[tuple[int, float]], list[list[int]], list[bool]]:
+    """Values by second, the batches of positions in which they arrive, and when rules look."""
     gaps = draw(st.lists(GAPS, min_size=2, max_size=14))
     seconds = [sum(gaps[: index + 1]) for index in range(len(gaps))]
     values = sorted({(second, draw(VALUES)) for second in seconds})
@@ -42,7 +43,8 @@ def journeys(draw: st.DrawFn) -> tuple[list[tuple[int, float]], list[list[int]],
     cuts = sorted(draw(st.sets(st.integers(1, max(1, len(order) - 1)), max_size=5)))
     bounds = [0, *cuts, len(order)]
     batches = [order[begin:end] for begin, end in pairwise(bounds)]
-    return values, batches, draw(st.permutations(range(len(values))))
+    looks = st.lists(st.booleans(), min_size=len(batches), max_size=len(batches))
+    return values, batches, draw(looks)
 
 
 async def test_values_shuffled_and_repeated_make_the_episodes_of_their_own_order(
@@ -61,16 +63,17 @@ async def test_values_shuffled_and_repeated_make_the_episodes_of_their_own_order
 
     loop: list[Any] = []
     every_journey()
-    for number, (values, batches, stored) in enumerate(loop):
+    for number, (values, batches, looks) in enumerate(loop):
         device_id = f"d{number}"
         events = [
             alerts.reading(begin + timedelta(seconds=second), value, device_id=device_id)
             for second, value in values
         ]
-        await alerts.store(*(events[index] for index in stored[: len(stored) // 2]))
-        for batch in batches:
-            await alerts.take(*(events[index] for index in batch))
-        await alerts.store(*(events[index] for index in stored[len(stored) // 2 :]))
+        for batch, look in zip(batches, looks, strict=True):
+            await alerts.store(*(events[index] for index in batch))
+            if look:
+                await alerts.readings.run()
+        await alerts.readings.run()
         await alerts.settle()
         samples = [Sample(begin + timedelta(seconds=second), value) for second, value in values]
         for rule in rules:
@@ -101,7 +104,7 @@ async def test_a_thousand_repeats_make_one_episode_and_one_step(alerts: Alerts) 
     await alerts.rule()
     reading = alerts.reading(now(), 31.0)
     for _ in range(2):
-        await alerts.take(*([reading] * 500))
+        await alerts.send(*([reading] * 500))
         await alerts.looks.page()
     assert [row[:2] for row in alerts.episodes()] == [(HOT, "active")]
     assert alerts.steps() == [(HOT, "opened")]
@@ -155,7 +158,8 @@ async def test_late_value_that_shows_it_never_was_withdraws_and_tells_the_end(
     assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
 
 
-async def test_late_value_waits_until_it_is_stored(alerts: Alerts) -> None:
+async def test_late_value_of_the_bus_waits_until_it_is_stored(alerts: Alerts) -> None:
+    """Readings that an earlier version had left in the queue are taken from it."""
     await alerts.rule()
     at = now()
     await alerts.send(alerts.reading(at, 20.0))
@@ -164,9 +168,59 @@ async def test_late_value_waits_until_it_is_stored(alerts: Alerts) -> None:
     alerts.owner("update alert_rechecks set due_at = now() - interval '1 second'")
     assert await alerts.rechecks.run() == {"rechecked": 0}
     assert alerts.owner("select attempts from alert_rechecks") == [(1,)]
-    await alerts.store(late)
+    await alerts.send(late)
     await alerts.settle()
     assert alerts.episodes() == [(HOT, "resolved", at - MINUTE, at)]
+
+
+async def test_readings_that_break_the_evaluation_wait_alone(
+    alerts: Alerts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await alerts.rule()
+    evaluate = handlers.evaluate
+
+    async def breaking(tx: Any, book: Any, values: Any, **options: Any) -> None:
+        if any(value.device_id == "bad" for value in values):
+            raise ValueError("this one not")
+        await evaluate(tx, book, values, **options)
+
+    monkeypatch.setattr(handlers, "evaluate", breaking)
+    for device_id in ("a", "bad", "c"):
+        await alerts.store(alerts.reading(now(), 40.0, device_id=device_id))
+    assert await alerts.readings.run() == {"evaluated": 2}
+    assert alerts.owner("select devices, attempts, due_at > now() from alert_readings") == [
+        (["bad"], 1, True)
+    ]
+    monkeypatch.undo()
+    alerts.owner("update alert_readings set due_at = now()")
+    assert await alerts.readings.run() == {"evaluated": 1}
+    assert {row[0].rpartition("/")[2] for row in alerts.episodes()} == {"a", "bad", "c"}
+
+
+async def test_late_readings_of_a_series_wait_in_one_row_until_no_more_come(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule()
+    begin = now() - 20 * HOUR
+    await alerts.send(alerts.reading(now(), 20.0))
+    await alerts.send(*(alerts.reading(begin + n * MINUTE, 40.0) for n in (9, 7, 8)))
+    waiting = "select occurred_at, due_at - received_at from alert_rechecks"
+    ((first_at, wait),) = alerts.owner(waiting)
+    assert (first_at, wait) == (begin + 7 * MINUTE, MINUTE)
+    # Others push it further, but not for ever.
+    alerts.owner("update alert_rechecks set received_at = received_at - interval '30 seconds'")
+    await alerts.send(alerts.reading(begin, 40.0))
+    ((first_at, wait),) = alerts.owner(waiting)
+    assert first_at == begin
+    assert MINUTE * 1.5 <= wait < 2 * MINUTE
+    alerts.owner("update alert_rechecks set received_at = received_at - interval '270 seconds'")
+    await alerts.send(alerts.reading(begin + 5 * MINUTE, 40.0))
+    assert [row[1] for row in alerts.owner(waiting)] == [5 * MINUTE]
+    # What is hardly late does not wait for that.
+    await alerts.send(alerts.reading(now() - MINUTE, 40.0))
+    assert sorted(row[1].total_seconds() for row in alerts.owner(waiting)) == [1, 300]
+    await alerts.settle()
+    assert [row[1:3] for row in alerts.episodes()] == [("resolved", begin)]
 
 
 async def test_events_that_no_rule_looks_at_cost_no_statement(alerts: Alerts) -> None:

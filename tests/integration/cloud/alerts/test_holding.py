@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import rules
+from farmiq.cloud.alerts import looks, rules
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
@@ -336,3 +336,38 @@ async def test_feed_and_cameras_are_looked_at_by_the_clock(alerts: Alerts) -> No
     await alerts.looks.look_at_cameras()
     await alerts.looks.page()
     assert ("rule:feed|barn:f/1", "opened") in alerts.steps()
+
+
+async def test_looks_of_the_clock_find_what_they_look_for_by_an_index(alerts: Alerts) -> None:
+    alerts.owner(
+        """
+        insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+          metric_value, unit, occurred_at, reading_count)
+        select 't-001', 'd-' || n / 100, 'metric-' || n % 100, 'f', '1',
+          gen_random_uuid(), 1, 'x', now(), 1
+        from generate_series(1, 10000) n
+        """
+    )
+    site = ids.new()
+    alerts.owner(
+        """
+        with company as (select company_id from companies where tenant_id = 't-001'), p as (
+          insert into pilot_programs (program_id, company_id, program_name, program_type)
+          select %s, company_id, 'p', 'control' from company), s as (
+          insert into sites (site_id, company_id, program_id, site_name, timezone)
+          select %s, company_id, %s, 's', 'UTC' from company)
+        insert into device_alerts (alert_id, company_id, site_id, alert_type, alert_date, message,
+          created_at, resolved_at)
+        select gen_random_uuid(), company_id, %s, 'missed_wakes', '2020-01-01'::date + n, 'missed',
+          now(), now()
+        from company, generate_series(1, 3000) n
+        """,
+        site, site, site, site,
+    )  # fmt: skip
+    alerts.owner("analyze telemetry_latest, device_alerts")
+    silent = alerts.owner(
+        f"explain {looks.SILENT_SERIES}", ["t-001"], ["metric-1"], [600], looks.MAX_SILENT_DAYS
+    )
+    over = alerts.owner(f"explain {looks.CAMERA_ALERTS_OVER}")
+    assert any("telemetry_latest_metric_idx" in line for (line,) in silent), silent
+    assert any("device_alerts_about_idx" in line for (line,) in over)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import msgspec
+import psycopg
 import pytest
 
 from tests.integration.cloud.analytics.conftest import Analytics, at, on, shuffled
@@ -445,3 +446,23 @@ async def test_event_heard_before_it_is_stored_waits_and_marks_its_day_then(
     await farm.settle()
     assert (on(4), "data_coverage") in farm.figures()
     assert farm.owner("select count(*) from analytics_pending") == [(0,)]
+
+
+async def test_changed_figures_are_told_to_the_open_pages_of_their_company(
+    analytics: Analytics,
+) -> None:
+    farm = analytics
+    farm.farm()
+    farm.batch()
+    ((company_id,),) = farm.owner(
+        "select company_id::text from companies where tenant_id = %s", farm.tenant_id
+    )
+    with psycopg.connect(farm.site.database.admin_url, autocommit=True) as pages:
+        pages.execute("listen figures_changed")
+        await farm.send(farm.record(at(1), "mortality", 3))
+        assert await farm.settle() > 0
+        told = {notice.payload for notice in pages.notifies(timeout=30, stop_after=1)}
+        assert told == {company_id}
+        await farm.hear(farm.intake(at(2), 1.0))  # not stored: nothing changes
+        assert await farm.settle() == 0
+        assert not list(pages.notifies(timeout=0))

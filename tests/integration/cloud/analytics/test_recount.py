@@ -644,9 +644,8 @@ async def test_worked_examples_of_the_page_are_what_the_product_computes(cloud: 
             assert await db.fetch_value(connection, query, worked_examples.TENANT, batch_id) == on
 
 
-@pytest.mark.req("RB-15")
-async def test_buckets_that_telemetry_publishes_bring_figures_of_their_day(cloud: Cloud) -> None:
-    """Analytics gets no reading here: what it hears of is telemetry.aggregated alone."""
+async def readings_of_the_examples(cloud: Cloud) -> None:
+    """Those of the worked examples, stored and rolled up; nothing is published yet."""
     with databases.connected(cloud.admin_url) as connection:
         add_company(connection, worked_examples.TENANT, name="One")
     await cloud.register(worked_examples.master_data())
@@ -654,10 +653,36 @@ async def test_buckets_that_telemetry_publishes_bring_figures_of_their_day(cloud
     readings = [
         event for event in worked_examples.events() if event["event_type"] == "telemetry.ingested"
     ]
-
     await cloud.deliver(telemetry.READINGS, readings)
-    await cloud.settle()
+    await rollups.recompute_all(cloud.pool)
 
+
+async def kinds_of_the_day(cloud: Cloud) -> set[str]:
     found = await cloud.figures(worked_examples.TENANT)
-    kinds_of_day = {kind for _, _, on, kind in found if on == date(2026, 3, 29)}
-    assert {"data_coverage", "thi_hours", "water_per_head"} <= kinds_of_day
+    return {kind for _, _, on, kind in found if on == date(2026, 3, 29)}
+
+
+@pytest.mark.req("RB-15")
+async def test_buckets_that_telemetry_publishes_bring_figures_of_their_day(cloud: Cloud) -> None:
+    """What analytics hears of is telemetry.aggregated alone: other marks are taken away."""
+    await readings_of_the_examples(cloud)
+    with databases.connected(cloud.admin_url) as connection:
+        connection.execute("delete from analytics_dirty_days")
+    await cloud.work()
+    await cloud.settle()
+    assert {"data_coverage", "thi_hours", "water_per_head"} <= await kinds_of_the_day(cloud)
+
+
+async def test_hours_that_readings_change_bring_figures_of_their_day(cloud: Cloud) -> None:
+    """Analytics reads nothing from the bus: the rollup marked the days in its own transaction."""
+    await readings_of_the_examples(cloud)
+    with databases.connected(cloud.admin_url) as connection:
+        marked = "select batch_id, first_date from analytics_dirty_days"
+        assert len({*connection.execute(marked)}) == connection.execute(marked).rowcount
+        connection.execute("update analytics_dirty_days set due_at = now()")
+    await Recomputation(cloud.pool, cloud.publisher, 60).recompute()
+    assert {"data_coverage", "thi_hours", "water_per_head"} <= await kinds_of_the_day(cloud)
+    # The same hours again change nothing, so nothing is marked.
+    await rollups.recompute_all(cloud.pool)
+    with databases.connected(cloud.admin_url) as connection:
+        assert connection.execute(marked).fetchall() == []

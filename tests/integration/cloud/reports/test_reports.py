@@ -17,9 +17,9 @@ from farmiq import crash
 from farmiq.cli import app
 from farmiq.cloud.identity import session
 from farmiq.cloud.notification import service as notification
-from farmiq.cloud.reports import jobs, making, store
-from farmiq.cloud.reports.jobs import Making
-from farmiq.cloud.reports.making import Subject
+from farmiq.cloud.reports import files, jobs, store
+from farmiq.cloud.reports.files import Subject
+from farmiq.cloud.reports.jobs import ReportJob
 from farmiq.cloud.reports.model import BatchReport
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
@@ -31,10 +31,10 @@ from tests.support.until import until
 BATCH = Subject("f", "b")
 
 
-async def gathered(site: Site, pool: db.Pool, token: str) -> making.Gathered | None:
+async def gathered(site: Site, pool: db.Pool, token: str) -> files.Gathered | None:
     """What a person sees."""
     async with session.as_person(pool, token) as tx:
-        return await making.gather(tx, "hill", BATCH, site.week, now=site.now)
+        return await files.gather(tx, "hill", BATCH, site.week, now=site.now)
 
 
 async def test_report_says_what_kpi_daily_says(site: Site, pool: db.Pool) -> None:
@@ -73,7 +73,7 @@ async def test_another_company_sees_neither_reports_nor_subscriptions(
     site: Site, pool: db.Pool
 ) -> None:
     site.subscribe()
-    await Making(pool).make_due()
+    await ReportJob(pool).make_due()
     ((report_id,),) = site.run("select report_id from reports")
 
     assert await gathered(site, pool, site.tokens["other"]) is None
@@ -88,8 +88,8 @@ async def test_report_is_made_once_however_often_and_by_how_many(site: Site, poo
     site.subscribe()
     site.subscribe("farm@hill.farm", batch_id=None)
 
-    await asyncio.gather(*(Making(pool).make_due() for _ in range(3)))
-    await Making(pool).make_due()
+    await asyncio.gather(*(ReportJob(pool).make_due() for _ in range(3)))
+    await ReportJob(pool).make_due()
 
     rows = site.run("select address, first_day, length(file) from reports order by address")
     assert [(address, first) for address, first, _size in rows] == [
@@ -106,7 +106,7 @@ async def test_subscription_of_a_batch_that_was_not_there_sends_nothing(
     site.subscribe()
     site.run("update batches set closed_on = placed_on")
 
-    assert await Making(pool).make_due() == {"made": 0}
+    assert await ReportJob(pool).make_due() == {"made": 0}
     assert site.run("select file, message_id from reports") == [(None, None)]
     assert site.run("select count(*) from alert_messages") == [(0,)]
 
@@ -155,12 +155,12 @@ async def test_killed_while_making_each_report_arrives_once_with_its_file(
             "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
             "FARMIQ_CRASH_AT": point,
         }
-        dying = preloaded.run("cloud-report-service", environment, log=tmp_path / f"{point}.log")
+        dying = preloaded.run("cloud-reports-service", environment, log=tmp_path / f"{point}.log")
         await until(partial(_ended, dying), within_s=60)
         assert dying.returncode == -signal.SIGKILL, point
         kept = 1 if point == "reports.after_commit" else 0
         assert site.run("select count(*) from reports") == [(kept,)], point
-    await Making(pool).make_due()
+    await ReportJob(pool).make_due()
     server = http.HttpServer(title="cloud", version="0")
     running = asyncio.create_task(notification.run(sending(site, mailbox), server))
     try:

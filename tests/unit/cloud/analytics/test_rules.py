@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 
 from farmiq.cloud.analytics import rules
-from farmiq.cloud.analytics.rules import Batch, Day, Figure, History, StandardRow
+from farmiq.cloud.analytics.rules import Batch, Day, Figure, History
+from farmiq.farm.standards import StandardRow
 from farmiq.messages.kpi import KpiType
 
 PLACED_ON = date(2026, 5, 1)
@@ -143,20 +144,6 @@ def test_climate_and_coverage_of_a_day_of_23_hours() -> None:
     assert (found["data_coverage"].value, found["data_coverage"].source_event_count) == (100.0, 90)
     assert (found["thi_hours"].value, found["thi_hours"].source_event_count) == (0, 40)
     assert "thi_hours" not in figures(Day(kpi_date=on(1), covered_hours=1))
-
-
-@pytest.mark.parametrize(
-    ("age", "weight"), [(0, 0.04), (5, 0.19), (10, 0.34), (15, 0.64), (20, 0.94), (21, None)]
-)
-def test_standard_between_two_ages_is_on_a_straight_line(age: int, weight: float | None) -> None:
-    found = rules.expected(STANDARD, "weight_kg", age)
-    assert found == (None if weight is None else pytest.approx(weight))
-
-
-def test_column_of_a_standard_counts_at_the_ages_that_have_it() -> None:
-    assert rules.expected(STANDARD, "daily_gain_g", 9) is None
-    assert rules.expected(STANDARD, "daily_gain_g", 15) == pytest.approx(60.0)
-    assert rules.expected((), "weight_kg", 1) is None
 
 
 def test_days_outside_of_the_batch_have_no_figures() -> None:

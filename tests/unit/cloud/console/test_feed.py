@@ -51,10 +51,17 @@ def test_delivery_shows_what_is_left_of_its_lot() -> None:
 def test_day_without_feed_is_a_gap() -> None:
     zone = ZoneInfo("Asia/Bangkok")
     intakes = [
-        DayIntake(farm_id="f", barn_id="1", on=date(2026, 3, 31), quantity_kg=50.0, entries=1),
-        DayIntake(farm_id="f", barn_id="2", on=TODAY, quantity_kg=70.0, entries=2),
+        DayIntake(
+            farm_id="f",
+            barn_id="1",
+            barn_name="One",
+            on=date(2026, 3, 31),
+            quantity_kg=50.0,
+            entries=1,
+        ),
+        DayIntake(farm_id="f", barn_id="2", barn_name="Two", on=TODAY, quantity_kg=70.0, entries=2),
     ]
     columns, rows = feed.table(intakes, today=TODAY, days=3, zone=zone)
-    assert [column.label for column in columns] == ["1", "2"]
+    assert [column.label for column in columns] == ["One", "Two"]
     assert [row[1:] for row in rows] == [(None, None), (50.0, None), (None, 70.0)]
     assert rows[0][0] == datetime(2026, 3, 30, tzinfo=zone)

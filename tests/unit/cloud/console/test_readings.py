@@ -122,7 +122,7 @@ def test_counts_are_those_of_the_rows() -> None:
 
 def test_page_is_fetched_again_when_the_next_sensor_turns_late() -> None:
     found = view(reading("d1", age_s=5), reading("d2", age_s=30), reading("d3", age_s=500))
-    assert found.refresh_at == before(30) + timedelta(seconds=2 * 60 + readings.TURN_S)
+    assert found.refresh_at == before(30) + timedelta(seconds=2 * 60 + readings.REFRESH_AFTER_S)
     assert view(reading(age_s=500)).refresh_at is None
 
 

@@ -313,6 +313,20 @@ def test_idle_state_needs_only_the_last_sample(
             assert state == State(last_at=state.last_at, last_value=state.last_value)
 
 
+@given(rule=any_rule, drawn=any_series)
+def test_quiet_value_leaves_an_idle_state_idle(
+    rule: AlertRule, drawn: list[tuple[int, float | None, int]]
+) -> None:
+    """What an evaluation may leave out: nothing begins and nothing ends with such a value."""
+    before = START
+    for sample in _samples(drawn):
+        after, changes = step(rule, before, sample, baseline=1.0)
+        if before.is_idle and sample.value is not None and evaluation.is_quiet(rule, sample.value):
+            assert changes == ()
+            assert after.is_idle
+        before = after
+
+
 def _samples(drawn: list[tuple[int, float | None, int]]) -> list[Sample]:
     samples = []
     now = BEGIN

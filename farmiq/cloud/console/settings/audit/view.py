@@ -54,6 +54,7 @@ class Entry:
             "change": _("changed"),
             "remove": _("removed"),
             "password": _("gave a new password to"),
+            "reset_second_factor": _("removed the second factor of"),
             "import": _("imported"),
             "invite": _("invited"),
             "enroll": _("enrolled"),

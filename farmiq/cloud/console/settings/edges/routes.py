@@ -72,8 +72,8 @@ class EdgePages:
     def _address(self, request: Request) -> str:
         """Typed into a shell, so nothing but a plain address."""
         own = str(request.base_url)
-        found = self.public_url or (own if _ADDRESS.fullmatch(own) else "https://CLOUD")
-        return found.rstrip("/")
+        address = self.public_url or (own if _ADDRESS.fullmatch(own) else "https://CLOUD")
+        return address.rstrip("/")
 
     async def _page(
         self,

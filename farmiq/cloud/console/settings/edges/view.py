@@ -145,6 +145,6 @@ def read_invitation(form: Mapping[str, str]) -> tuple[str, timedelta, dict[str, 
             "Letters, digits and . _ : -, at most 128, such as hill-farm-1; it begins with a "
             "letter or a digit."
         )
-    if hours not in {str(choice) for choice in HOURS}:
+    if hours not in {str(known) for known in HOURS}:
         errors["hours"] = _("Choose how long the code is good.")
     return edge_id, timedelta(hours=0 if errors else int(hours)), errors

@@ -25,7 +25,7 @@ async def people(connection: db.Connection) -> list[Person]:
 
 
 async def find(connection: db.Connection, user_id: UUID) -> Person | None:
-    return next((found for found in await people(connection) if found.user_id == user_id), None)
+    return next((person for person in await people(connection) if person.user_id == user_id), None)
 
 
 async def add(connection: db.Connection, email: str, role: str, password_hash: str) -> None:

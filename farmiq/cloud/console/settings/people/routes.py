@@ -83,19 +83,19 @@ class PeoplePages:
         signed_in, _form = await self._form(request)
         user_id, password = _user_id(request), new_password()
         hashed = await self._hashed(signed_in, password)
-        found: list[str] = []
+        emails: list[str] = []
 
         async def reset(connection: db.Connection) -> None:
             await queries.reset_password(connection, user_id, hashed)
             person = await queries.find(connection, user_id)
-            found.extend([person.email] if person else [])
+            emails.extend([person.email] if person else [])
 
         try:
             await self._change(request, signed_in, reset)
         except _NOT_POSSIBLE as error:
             problem = view.reason(db.first_line(error))
             return await self._page(request, signed_in, problem=problem)
-        return await self._page(request, signed_in, made=OneTimePassword(found[0], password))
+        return await self._page(request, signed_in, made=OneTimePassword(emails[0], password))
 
     async def second_factor(self, request: Request) -> Response:
         """Remove a second factor that was lost."""
@@ -174,10 +174,10 @@ class PeoplePages:
     ) -> Response:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             pages.require(company, LEAST)
-            found = await queries.people(connection)
+            everybody = await queries.people(connection)
         shown = View(
             company=company,
-            people=found,
+            people=everybody,
             now=now,
             where=words.zone(company.timezone),
             given=given or {},

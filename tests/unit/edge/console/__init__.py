@@ -1,0 +1,1 @@
+"""Pure code of the edge's console."""
