@@ -179,7 +179,7 @@ def two_days(shots: Shots) -> UUID:
         shots.open_day(site, on(day, 0, 1))
         for hour in (6, 9, 12):
             shots.send(
-                weak, on(day, hour), picture=hour == 12, battery_voltage=3.6 - hour / 100,
+                weak, on(day, hour), battery_voltage=3.6 - hour / 100,
                 wifi_rssi=-60 - hour, temperature=20 + hour / 10, humidity=60,
             )  # fmt: skip
         shots.send(well, on(day, 9), picture=False, battery_voltage=4.0, temperature=22.5)
