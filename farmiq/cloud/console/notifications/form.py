@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from farmiq.cloud.notification.contacts import ChannelValues, ContactValues
 from farmiq.ui.i18n import gettext as _
+
+Values = TypeVar("Values", ChannelValues, ContactValues)
 
 # By kind: the settings and the secrets that a form has fields for.
 KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -119,7 +121,7 @@ def contact(
     )
 
 
-def _convert(given: Mapping[str, Any], kind: type[Any]) -> Any:
+def _convert(given: Mapping[str, Any], kind: type[Values]) -> Values:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
