@@ -130,6 +130,8 @@ class Recount:
             "feed.problems": lambda _: float(self._low_silos()),
             "batches.problems": lambda _: 1.0,  # the second flock; the farm is made so
         }
+        if name == "feed.lot_lacking_kg":
+            return -float(self.value("feed.lot_stock_kg", key) or 0.0)
         if name in special:
             return special[name](key)
         if name in _BY_DATE:

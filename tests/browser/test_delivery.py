@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from farmiq.cloud.identity import passwords
 from tests.browser import barns, deliveries, patience, person
+from tests.browser.recount_sites import STRAY_DIGITS
 from tests.browser.served import Served
 from tests.browser.test_look import Keep, context, keep
 from tests.support import databases
@@ -77,6 +78,8 @@ def recount(page: Page, admin_url: str) -> int:
 
 
 def expect_inert(page: Page) -> None:
+    """Text of others does nothing, and every digit is a figure, a time, an id or such text."""
+    assert page.evaluate(STRAY_DIGITS) == []
     assert "owned" not in page.title()
     assert page.locator("main script").count() == 0
 

@@ -36,7 +36,7 @@ def episode(number: int = 1, **changes: Any) -> Episode:
         "message": "temperature of air-01 above 38 °C", "state": "active", "farm_id": "f",
         "farm": "Hill farm", "barn_id": "1", "device_id": "air-01", "opened_at": NOW - 12 * MINUTE,
         "last_at": NOW, "raised_at": NOW - 11 * MINUTE, "first_value": 38.4, "worst_value": 39.6,
-        "last_value": 39.1, "told": [], **changes,
+        "last_value": 39.1, "notified": [], **changes,
     }  # fmt: skip
     return Episode(**fields)
 
@@ -78,12 +78,15 @@ def test_value_is_the_one_that_matters(changes: dict[str, Any], expected: Any) -
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"told": [{"name": "Ann", "state": "sent", "at": NOW.isoformat()}]}, ""),
+        ({"notified": [{"name": "Ann", "state": "sent", "at": NOW.isoformat()}]}, ""),
         ({"held_by": "window:7", "window_reason": "washing"}, "Held back by maintenance: washing"),
         ({"held_by": "edge:e-1"}, "Held back until edge e-1 has sent everything"),
         ({"paged_at": NOW}, "Nobody was told: no contact fits"),
         (
-            {"paged_at": NOW, "told": [{"name": "A", "state": "failed", "at": NOW.isoformat()}]},
+            {
+                "paged_at": NOW,
+                "notified": [{"name": "A", "state": "failed", "at": NOW.isoformat()}],
+            },
             "No message arrived: nobody knows of it",
         ),
         ({}, "Nobody was called: it was old when it arrived, or it has just begun"),
@@ -220,7 +223,7 @@ def test_pages_with_hostile_text_are_inert_for_every_role(role: str) -> None:
     bad = episode(
         message=HOSTILE, barn=HOSTILE, acknowledged_by=HOSTILE, note=HOSTILE, device_id=HOSTILE,
         batch_id=HOSTILE, state="acknowledged", acknowledged_at=NOW,
-        told=[{"name": HOSTILE, "state": "failed", "at": NOW.isoformat()}],
+        notified=[{"name": HOSTILE, "state": "failed", "at": NOW.isoformat()}],
     )  # fmt: skip
     listed = view.list_view(
         company(role), [bad], {"active": 0, "acknowledged": 1, "resolved": 0},
