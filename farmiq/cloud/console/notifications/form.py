@@ -11,8 +11,6 @@ from msgspec import UNSET
 from farmiq.cloud.notification.contacts import ChannelValues, ContactValues
 from farmiq.ui.i18n import gettext as _
 
-Values = TypeVar("Values", ChannelValues, ContactValues)
-
 # By kind: the settings and the secrets that a form has fields for.
 KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "email": (("sender",), ("smtp_url",)),
@@ -25,6 +23,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 SEVERITIES = ("info", "warning", "critical", "security")
 YES = "yes"
+T = TypeVar("T")
 _PATH = re.compile(r" - at `\$\.([a-z_.]+)")
 
 
@@ -121,7 +120,7 @@ def contact(
     )
 
 
-def _convert(given: Mapping[str, Any], kind: type[Values]) -> Values:
+def _convert(given: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
