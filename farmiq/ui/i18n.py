@@ -59,8 +59,8 @@ def gettext(message: str) -> str:
     return _catalogue(_language.get()).gettext(message)
 
 
-def ngettext(one: str, many: str, count: int) -> str:
-    return _catalogue(_language.get()).ngettext(one, many, count)
+def ngettext(singular: str, plural: str, count: int) -> str:
+    return _catalogue(_language.get()).ngettext(singular, plural, count)
 
 
 def marked(message: str) -> str:
