@@ -95,6 +95,7 @@ def test_delivery_pages_show_problems_first_and_figures_that_sql_confirms(
     expect(page.locator("#edges .rows > li").first).to_contain_text("barn-ill")
     expect(page.locator("#queues")).to_have_count(0)
     assert recount(page, cloud_db.admin_url) >= 6
+    expect_inert(page)
     keep("delivery")
     person.visit(page, company, "/delivery/edges/barn-good")
     page.locator("#edge-waiting summary").click()
