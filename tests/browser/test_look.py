@@ -144,23 +144,6 @@ def test_sites(
     person.visit(page, console, f"/sites/{barn.site}?camera={barn.busy}")
     keep("site")
     assert recount_sites.expect_recounted(page, owner) > 30
-    person.visit(page, console, "/devices")
-    expect(page.locator(".sentence")).to_have_text("2 of 5 devices need attention")
-    expect(page.locator(".device-row").first.locator(".chip")).to_be_visible()
-    keep("devices")
-    recount_sites.expect_recounted(page, owner)
-    person.visit(page, console, f"/devices/camera/{barn.busy}")
-    expect(page.locator(".week li")).to_have_count(7)
-    keep("device")
-    recount_sites.expect_recounted(page, owner)
-    page.goto(f"{console.url}/programs")
-    keep("programs")
-    recount_sites.expect_recounted(page, owner)
-    page.get_by_role("link", name="Winter trial").first.click()
-    page.get_by_role("link", name="River House").click()
-    expect(page.locator(".trail")).to_contain_text("River House")
-    keep("program")
-    page.goto(f"{console.url}/sites/{barn.site}?camera={barn.busy}")
     page.locator("details[open] .wakes a").first.click()
     expect(page.locator(".facts")).to_be_visible()
     keep("image")
@@ -175,6 +158,31 @@ def test_sites(
     keep("schedule-refused")
     # A page that says what is wrong with a schedule is told to the console as a failure: 422.
     assert all("422" in said for said in complaints), complaints
+
+
+def test_devices_and_programs(
+    console: Served, page: Page, shots: Shots, keep: Keep, complaints: list[str]
+) -> None:
+    camera = cameras.two_days(shots)
+    owner = shots.farm.owner
+    person.sign_in(page, console, email=cameras.TECHNICIAN)
+    person.visit(page, console, "/devices")
+    expect(page.locator(".sentence")).to_have_text("2 of 3 devices need attention")
+    expect(page.locator(".device-row").first.locator(".chip")).to_have_text("Silent")
+    keep("devices")
+    recount_sites.expect_recounted(page, owner)
+    person.visit(page, console, f"/devices/camera/{camera}")
+    expect(page.locator(".week li")).to_have_count(7)
+    keep("device")
+    recount_sites.expect_recounted(page, owner)
+    page.goto(f"{console.url}/programs")
+    keep("programs")
+    recount_sites.expect_recounted(page, owner)
+    page.get_by_role("link", name="Winter trial").first.click()
+    page.get_by_role("link", name="River House").click()
+    expect(page.locator(".trail")).to_contain_text("River House")
+    recount_sites.expect_recounted(page, owner)
+    assert not complaints
 
 
 def test_fresh_site(console: Served, page: Page, shots: Shots, keep: Keep) -> None:

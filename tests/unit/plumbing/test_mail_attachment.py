@@ -1,11 +1,13 @@
 """A mail with a PDF: its name can carry no other header, and its size is bounded."""
 
+from email.message import EmailMessage
+
 import pytest
 
 from farmiq.plumbing import mail
 
 
-def composed(name: str, content: bytes) -> mail.EmailMessage:
+def composed(name: str, content: bytes) -> EmailMessage:
     return mail.compose(
         sender="FarmIQ <reports@example.com>", to=["ann@example.com"], subject="Report",
         text="It is attached.", attachment=mail.Attachment(name, content),

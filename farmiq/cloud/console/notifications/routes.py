@@ -256,7 +256,7 @@ class NotificationPages:
             company=company,
             now=now,
             zone=words.zone_name(words.zone(company.timezone), now),
-            heading=(row["name"] or channel_id) if row else _("New channel"),
+            heading=str(row["name"] or channel_id) if row else _("New channel"),
             address=f"{ROOT}/channels/{channel_id or 'new'}",
             form=form if form is not None else forms.channel_fields(row or {}),
             problems=problems or {},

@@ -15,7 +15,7 @@ from farmiq.cloud.console.notifications import view as notifications
 from farmiq.cloud.console.notifications.form import WrongError
 from farmiq.farm.alerts.defaults import DEFAULTS
 from farmiq.farm.alerts.rules import sentence
-from farmiq.ui import look
+from farmiq.ui import look, words
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -109,7 +109,7 @@ def test_timeline_is_in_the_order_of_events_and_names_the_end() -> None:
             "ended_at": NOW - 3 * MINUTE, "contact": "Ann", "channel": "mail", "error": "550",
         }
     ]  # fmt: skip
-    lines = view.timeline(over, steps, messages, now=NOW, zone=view.words.zone("UTC"))
+    lines = view.timeline(over, steps, messages, now=NOW, zone=words.zone("UTC"))
     assert [(line.what, line.who, line.detail) for line in lines] == [
         ("It began", "", ""),
         ("It was found here", "", ""),
@@ -122,7 +122,7 @@ def test_timeline_is_in_the_order_of_events_and_names_the_end() -> None:
 
 def test_every_way_to_end_has_words() -> None:
     for reason in ("person", "rule", "edge", "moved", "revoked", "batch", "camera", "long"):
-        shown = view.row(episode(ended_reason=reason), now=NOW, zone=view.words.zone("UTC"))
+        shown = view.row(episode(ended_reason=reason), now=NOW, zone=words.zone("UTC"))
         assert shown.ended.startswith("Ended")
 
 
@@ -162,7 +162,7 @@ def test_new_rule_gets_an_id_that_is_free() -> None:
 
 
 def test_window_of_a_form_is_in_the_companys_own_time() -> None:
-    zone = view.words.zone("Asia/Bangkok")
+    zone = words.zone("Asia/Bangkok")
     form = {"reason": "washing", "hours": "2", "begin": "2026-11-18T20:00", "scope": "barn:f/1"}
     values, problems = rule_view.window_values(form, now=NOW, zone=zone)
     assert not problems
