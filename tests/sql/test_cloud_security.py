@@ -113,7 +113,8 @@ WRITES: tuple[LiteralString, ...] = (
 
 def test_people_cannot_write(cloud_db: Database, two: Two) -> None:
     columns = {
-        table: next(iter(catalog.columns(cloud_db.url, table)))
+        # An identity column is refused before rights are looked at, so it is not the one.
+        table: next(name for name in catalog.columns(cloud_db.url, table) if name != "id")
         for table in catalog.tables(cloud_db.url)
     }
     with looking(cloud_db.url, two.tokens["sue"]) as connection:
