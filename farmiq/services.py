@@ -404,9 +404,11 @@ SERVICES = (
         "kpi_daily, batch_days, barn_events, feed_events, alert_episodes, alert_steps, "
         "alert_messages, alert_rules, alert_windows, alert_channels, alert_contacts, edge_keys, "
         "edge_heartbeats, edge_hours, dead_letter_groups, dead_letter_orders, bus_queues, "
-        "event_conflicts, camera_quarantine, all audit logs",
+        "event_conflicts, camera_quarantine, second_factors, reports, report_subscriptions, all "
+        "audit logs",
         writes="device_schedule_changes, device_images, sign_ins, posted_events, batches, "
-        "users, memberships, user_actions, edge_invites, edge_keys, edge_actions, "
+        "users, second_factors, memberships, user_actions, report_subscriptions, edge_invites, "
+        "edge_keys, edge_actions, "
         "dead_letter_orders, master_data_actions, alert_episodes, alert_steps, alert_rules, "
         "alert_windows, alert_channels, alert_contacts, alert_messages, pages, GET "
         "/api/v1/telemetry/latest, GET /api/v1/weighvision/sessions, GET "

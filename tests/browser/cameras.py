@@ -167,6 +167,32 @@ def a_fortnight(shots: Shots) -> Barn:
     return Barn(site, busy, failed)
 
 
+def two_days(shots: Shots) -> UUID:
+    """A camera with a low battery, one that is silent and one that is well, since yesterday."""
+    farm = shots.farm
+    farm.at(on(DAY - timedelta(days=1), 0))
+    site = farm.site(site_name="River House")
+    weak = farm.device(site, "0 6,9,12 * * *", device_name="Device-001", firmware="2.4.1")
+    silent = farm.device(site, "0 6,9,12 * * *", device_name="Device-002", firmware="2.3.0")
+    well = farm.device(site, "0 9 * * *", device_name="Device-003")
+    for day in (DAY - timedelta(days=1), DAY):
+        shots.open_day(site, on(day, 0, 1))
+        for hour in (6, 9, 12):
+            shots.send(
+                weak, on(day, hour), battery_voltage=3.6 - hour / 100,
+                wifi_rssi=-60 - hour, temperature=20 + hour / 10, humidity=60,
+            )  # fmt: skip
+        shots.send(well, on(day, 9), picture=False, battery_voltage=4.0, temperature=22.5)
+        if day < DAY:
+            shots.send(silent, on(day, 6), picture=False)
+            farm.at(on(DAY, 0))
+            farm.call("fn_end_of_day_locker", site_id=site)
+    farm.at(on(DAY, 12, 30))
+    shots.fail(shots.announce(weak, on(DAY, 12, 29)))
+    farm.at(on(DAY, 14))
+    return weak
+
+
 def a_fresh_site(shots: Shots) -> UUID:
     """Its days open since yesterday; today its first camera came, with images on its card."""
     farm = shots.farm

@@ -126,6 +126,7 @@ class Recount:
             "batch.weighed_count": self._weighings,
             "batch.days_to_target": self._days_to_target,
             "feed.daily_kg": self._daily_kg,
+            "feed.lot_lacking_kg": lambda key: -float(self.value("feed.lot_stock_kg", key) or 0.0),
             "feed.days_left": lambda key: self._stock(key) / self._daily_kg(key),
             "feed.problems": lambda _: float(self._low_silos()),
             "batches.problems": lambda _: 1.0,  # the second flock; the farm is made so

@@ -60,7 +60,8 @@ _PAYLOADS = """
 _FIGURES = """
 with s as (select * from site_device_sessions
   where session_date >= fn_local_date('Asia/Bangkok', fn_now()) - 30),
- p as (select p.*, g.program_type from device_wake_payloads p
+ p as (select p.*, p.site_device_session_id as session_id, g.program_type
+  from device_wake_payloads p
   join pilot_programs g on g.program_id = p.program_id
   where site_device_session_id in (select session_id from s)),
  e as (select e.*, s.program_id, s.site_id, g.program_type from expected_wakes e
@@ -72,6 +73,7 @@ _OF_ROW = """
   or n.level = 'kind' and {0}.program_type = n.id
   or n.level = 'program' and {0}.program_id::text = n.id
   or n.level = 'site' and {0}.site_id::text = n.id
+  or n.level = 'session' and {0}.session_id::text = n.id
   or n.level = 'device' and {0}.device_id::text = n.id
 """
 _CAMERA = "from devices where device_id::text in (%(key)s, split_part(%(key)s, '|', 2))"

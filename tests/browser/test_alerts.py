@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from farmiq.plumbing import sealing
+from farmiq.plumbing import ids, sealing
 from tests.browser import barns, patience, person, test_look, troubles
 from tests.browser.served import Served
 from tests.browser.test_look import Keep
@@ -210,7 +210,7 @@ def test_viewer_cannot_act(console: Served, page: Page, cloud_db: Any) -> None:
     # Without the token of the page nobody acts at all, and an id of nobody is not found.
     person_url = f"{console.url}/alerts/{names['hot']}/acknowledge"
     assert page.request.post(person_url, form={"csrf": "x"}).status == 403
-    assert page.request.get(f"{console.url}/alerts/{troubles.ids.new()}").status == 404
+    assert page.request.get(f"{console.url}/alerts/{ids.new()}").status == 404
     assert troubles.execute(cloud_db.admin_url, "select count(*) from alert_actions") == [(0,)]
     states = troubles.execute(
         cloud_db.admin_url, "select state from alert_episodes where episode_id = %s", names["hot"]

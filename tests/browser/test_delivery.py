@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from farmiq.cloud.identity import passwords
 from tests.browser import barns, deliveries, patience, person
+from tests.browser.recount_sites import STRAY_DIGITS
 from tests.browser.served import Served
 from tests.browser.test_look import Keep, context, keep
 from tests.support import databases
@@ -77,6 +78,8 @@ def recount(page: Page, admin_url: str) -> int:
 
 
 def expect_inert(page: Page) -> None:
+    """Text of others does nothing, and every digit is a figure, a time, an id or such text."""
+    assert page.evaluate(STRAY_DIGITS) == []
     assert "owned" not in page.title()
     assert page.locator("main script").count() == 0
 
@@ -92,6 +95,7 @@ def test_delivery_pages_show_problems_first_and_figures_that_sql_confirms(
     expect(page.locator("#edges .rows > li").first).to_contain_text("barn-ill")
     expect(page.locator("#queues")).to_have_count(0)
     assert recount(page, cloud_db.admin_url) >= 6
+    expect_inert(page)
     keep("delivery")
     person.visit(page, company, "/delivery/edges/barn-good")
     page.locator("#edge-waiting summary").click()

@@ -30,7 +30,7 @@ from tests.support.until import until
 # nine more processes would only slow these down.
 ELSEWHERE = {work.service for work in bus.WORKS} - {bus.TELEMETRY.service}
 ELSEWHERE |= {"cloud-deadletter-service", "cloud-edges-registry", "edge-media-store"}
-ELSEWHERE |= {"edge-alert-rules", "edge-console"}
+ELSEWHERE |= {"edge-alert-rules", "edge-console", "cloud-reports-service"}
 ELSEWHERE |= {"cloud-camera-calendar", "cloud-farms-registry", "cloud-notification-service"}
 STARTED = tuple(each for each in services.SERVICES if each.name not in ELSEWHERE)
 

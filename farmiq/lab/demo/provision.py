@@ -97,14 +97,14 @@ async def provision(root: Path, engines: Mapping[str, str], *, barns: int) -> Si
         "FEED_DERIVE_SECONDS": "5",
         "OPERATOR_TENANT": TENANT_ID,
     }
-    pin, key = _edge_sign_in(earlier)
-    _add_edge_key(engines["FARMIQ_EDGE_DB_ADMIN_URL"], pin, key)
+    pin, key = edge_sign_in(earlier)
+    add_edge_key(engines["FARMIQ_EDGE_DB_ADMIN_URL"], pin, key)
     site = Site(environment, EMAIL, password, pin, key)
     _write(root, site)
     return site
 
 
-def _edge_sign_in(earlier: Site | None) -> tuple[str, str]:
+def edge_sign_in(earlier: Site | None) -> tuple[str, str]:
     """(PIN, key) of the edge's console; those of an earlier start stay."""
     if earlier and earlier.pin:
         return earlier.pin, earlier.edge_key
@@ -112,7 +112,7 @@ def _edge_sign_in(earlier: Site | None) -> tuple[str, str]:
     return next(pin for pin in drawn if pins.problem(pin) is None), api_keys.new_key()
 
 
-def _add_edge_key(edge_url: str, pin: str, key: str) -> None:
+def add_edge_key(edge_url: str, pin: str, key: str) -> None:
     with psycopg.connect(edge_url) as connection:
         connection.execute(
             "insert into api_keys (api_key_id, name, role, key_sha256, tenant_id, pin_bcrypt) "

@@ -266,6 +266,19 @@ async def test_whoever_needs_a_second_factor_gets_no_further_without(site: Site)
     assert await cy.is_in()
 
 
+async def test_whoever_has_the_password_of_an_admin_chooses_another_one_first(site: Site) -> None:
+    site.owner("update users set must_change_password = true where email = %s", BO)
+    bo = site.browser()
+    await bo.sign_in(BO)
+
+    led = await bo.client.get("/reports")
+    assert (led.status_code, led.headers["location"]) == (303, ACCOUNT)
+    assert "choose one of your own" in (await bo.client.get(ACCOUNT)).text
+    await bo.post("password", current=PASSWORD, new="my own password", again="my own password")
+    assert await bo.is_in()
+    assert site.owner("select must_change_password from users where email = %s", BO) == [(False,)]
+
+
 async def test_sessions_are_listed_with_their_device_and_ended_one_by_one(site: Site) -> None:
     here = site.browser("Mozilla/5.0 (X11; Linux) Chrome/142.0 Safari/537.36")
     phone, other = site.browser(), site.browser()

@@ -33,8 +33,10 @@ IDS = {
     "subscription_id": ("report_subscriptions", "subscription_id"),
     "user_id": ("users", "user_id"),
 }
-TEXTS = {"batch_id": "x", "edge_id": "e", "kind": "camera", "metric_type": "temperature",
-         "rule_id": "r", "window_id": "w", "digest": "d", "name": "n"}  # fmt: skip
+TEXTS = {
+    "batch_id": "x", "channel_id": "c", "contact_id": "c", "edge_id": "e", "kind": "camera",
+    "metric_type": "temperature", "rule_id": "r", "window_id": "w", "digest": "d", "name": "n",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from farmiq.cloud.console.alerts.view import DAYS, Episode
 from farmiq.plumbing import db
 
 # What somebody was told about an episode, by contact: name, when, and what became of it.
-_TOLD = """
+_NOTIFIED = """
   coalesce((
     select jsonb_agg(jsonb_build_object('name', coalesce(c.name, m.contact_id), 'state', m.state,
       'at', coalesce(m.ended_at, m.created_at)) order by m.message_id)
     from alert_messages m left join alert_contacts c using (tenant_id, contact_id)
     where m.tenant_id = e.tenant_id and m.episode_id = e.episode_id
-      and m.step in ('opened', 'worsened', 'escalated')), '[]') as told
+      and m.step in ('opened', 'worsened', 'escalated')), '[]') as notified
 """
 _COLUMNS = f"""
   e.episode_id, e.source, e.rule_id, e.severity, e.signal, e.is_absence, e.subject, e.message,
@@ -24,7 +24,7 @@ _COLUMNS = f"""
   e.note, e.ended_reason, e.ended_by, e.ended_note,
   (select w.reason from alert_windows w where w.tenant_id = e.tenant_id
     and 'window:' || w.window_id = e.held_by) as window_reason,
-  d.device_name, {_TOLD}
+  d.device_name, {_NOTIFIED}
 """  # noqa: S608 - our own words
 # Of a camera people know the name.
 _JOINS = """

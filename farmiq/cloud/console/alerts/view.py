@@ -57,7 +57,7 @@ _ABOUT = {
 }
 _SENT = {
     "pending": ("info", marked("waits to be sent")),
-    "sent": ("good", marked("told")),
+    "sent": ("good", marked("sent")),
     "failed": ("bad", marked("not delivered")),
     "dropped": ("muted", marked("not needed any more")),
 }
@@ -101,7 +101,7 @@ class Episode:
     ended_reason: str | None
     ended_by: str | None
     ended_note: str | None
-    told: Sequence[Mapping[str, Any]]
+    notified: Sequence[Mapping[str, Any]]
 
     @property
     def key(self) -> str:
@@ -133,7 +133,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Notified:
     name: str
     tone: str
     word: str
@@ -153,7 +153,7 @@ class Row:
     since: str
     until: str
     quantity: Quantity | None
-    told: tuple[Told, ...]
+    notified: tuple[Notified, ...]
     silence: str
     ended: str
     children: tuple["Row", ...] = ()
@@ -280,7 +280,7 @@ def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
         since=words.instant(episode.opened_at, now=now, zone=zone),
         until=words.instant(episode.resolved_at, now=now, zone=zone) if episode.resolved_at else "",
         quantity=quantity(episode),
-        told=tuple(_told(item, now=now, zone=zone) for item in episode.told),
+        notified=tuple(_notified(item, now=now, zone=zone) for item in episode.notified),
         silence=silence(episode),
         ended=_(_REASONS[episode.ended_reason]) if episode.ended_reason else "",
     )
@@ -328,10 +328,10 @@ def _quantity(value: float, signal: str, label: str) -> Quantity:
     return Quantity(value=value, text=words.number(value), unit=unit, label=label)
 
 
-def _told(item: Mapping[str, Any], *, now: datetime, zone: ZoneInfo) -> Told:
+def _notified(item: Mapping[str, Any], *, now: datetime, zone: ZoneInfo) -> Notified:
     at = datetime.fromisoformat(item["at"])
     tone, word = _SENT[item["state"]]
-    return Told(
+    return Notified(
         name=item["name"] or "",
         tone=tone,
         word=_(word),
@@ -342,12 +342,12 @@ def _told(item: Mapping[str, Any], *, now: datetime, zone: ZoneInfo) -> Told:
 
 def silence(episode: Episode) -> str:
     """Why nobody was told of it; empty if somebody was, or will be."""
-    if any(item["state"] in ("sent", "pending") for item in episode.told):
+    if any(item["state"] in ("sent", "pending") for item in episode.notified):
         return ""
     if episode.held_by is not None:
         return _holder(episode, episode.held_by)
     if episode.paged_at is not None:
-        if episode.told:
+        if episode.notified:
             return _("No message arrived: nobody knows of it")
         return _("Nobody was told: no contact fits")
     if episode.state == "acknowledged":

@@ -18,14 +18,14 @@ HISTORY = 8
 
 # Device ids of the events by steps over the index: there may be thousands of events of each.
 _KNOWN = """
-with recursive told as (
+with recursive heard as (
   (select device_id from device_events where device_id is not null order by device_id limit 1)
   union all
-  select (select e.device_id from device_events e where e.device_id > told.device_id
+  select (select e.device_id from device_events e where e.device_id > heard.device_id
     order by e.device_id limit 1)
-  from told where told.device_id is not null
+  from heard where heard.device_id is not null
 ), known as (
-  select device_id from told where device_id is not null
+  select device_id from heard where device_id is not null
   union select device_id from telemetry_latest
   union select device_id from weight_sessions
     where start_at > fn_now() - interval '7 days' and device_id is not null

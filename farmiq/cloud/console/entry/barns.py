@@ -74,7 +74,7 @@ class BarnForms:
                 raise rejected.invalid(errors)
             farm = await store.find(tx, FARMS, tenant_id, {"farm_id": values["farm_id"]})
             new_farm = None if farm else _read(kinds.Farm, fields.farm(typed))
-            barn = _read(kinds.Barn, values)
+            barn: kinds.Barn = _read(kinds.Barn, values)
             key = {"farm_id": barn.farm_id, "barn_id": barn.barn_id}
             if await store.find(tx, BARNS, tenant_id, key):
                 raise rejected.invalid({"barn_id": _("There is a barn of this name already.")})

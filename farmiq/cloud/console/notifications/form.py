@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -23,6 +23,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 SEVERITIES = ("info", "warning", "critical", "security")
 YES = "yes"
+T = TypeVar("T")
 _PATH = re.compile(r" - at `\$\.([a-z_.]+)")
 
 
@@ -119,7 +120,7 @@ def contact(
     )
 
 
-def _convert(given: Mapping[str, Any], kind: type[Any]) -> Any:
+def _convert(given: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:

@@ -122,11 +122,11 @@ class NotificationPages:
         acting = Acting(self.pages)
         form = await acting.form(request)
         subscription = form.get("subscription", "")
-        try:
-            web_push.read(subscription)
-        except ValueError as error:
-            raise HttpError(422, f"what the browser sent {error}") from None
         async with acting.caller(request, least=OPERATOR) as caller:
+            try:
+                web_push.read(subscription)
+            except ValueError as error:
+                raise HttpError(422, f"what the browser sent {error}") from None
             tenant_id = caller.tenant_id
             channels = await contacts.list_channels(caller.connection, tenant_id)
             channel = next((row for row in channels if row["kind"] == WEB_PUSH), None)
@@ -171,11 +171,11 @@ class NotificationPages:
         form = await acting.form(request)
         channel_id = request.path_params.get("channel_id")
         kind = form.get("kind", "")
-        if kind not in forms.KINDS:
-            raise HttpError(422, "there is no such kind of channel")
         async with acting.caller(request, least=ADMIN) as caller:
             rows = await contacts.list_channels(caller.connection, caller.tenant_id)
             taken, owner = {row["channel_id"] for row in rows}, caller.tenant_id
+        if kind not in forms.KINDS:
+            raise HttpError(422, "there is no such kind of channel")
         if channel_id is not None and channel_id not in taken:
             raise HttpError(404, "there is no such channel")
         try:
@@ -256,7 +256,7 @@ class NotificationPages:
             company=company,
             now=now,
             zone=words.zone_name(words.zone(company.timezone), now),
-            heading=(row["name"] or channel_id) if row else _("New channel"),
+            heading=str(row["name"] or channel_id) if row else _("New channel"),
             address=f"{ROOT}/channels/{channel_id or 'new'}",
             form=form if form is not None else forms.channel_fields(row or {}),
             problems=problems or {},

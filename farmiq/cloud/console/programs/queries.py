@@ -69,5 +69,5 @@ async def names(connection: db.Connection, **ids: UUID | None) -> dict[str, str]
         ids.get("session"),
         ids.get("device"),
     )
-    found = dict(zip(("site", "session", "device"), rows[0], strict=True))
-    return {name: text for name, text in found.items() if text is not None}
+    texts = zip(("site", "session", "device"), rows[0], strict=True)
+    return {part: text for part, text in texts if text is not None}

@@ -299,11 +299,11 @@ def _kinds(
 ) -> tuple[Compared, ...]:
     """Control and experimental, each the sum of its programs."""
     types = {str(program.program_id): program.program_type for program in known.values()}
-    found = []
+    kinds = []
     for kind in KINDS:
         of_kind = [part for part in compared if types[part.key] == kind]
         if of_kind:
-            found.append(
+            kinds.append(
                 Compared(
                     key=kind,
                     name=_(KIND_WORDS[kind]),
@@ -317,7 +317,7 @@ def _kinds(
                     sites=sum(part.sites for part in of_kind),
                 )
             )
-    return tuple(found)
+    return tuple(kinds)
 
 
 def _sum(parts: Sequence[Figures], days: Sequence[DayOfKind]) -> Figures:

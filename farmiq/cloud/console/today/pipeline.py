@@ -9,6 +9,7 @@ from typing import Literal
 
 from farmiq.cloud.console.telemetry.view import State
 from farmiq.cloud.console.today.reasons import MAX_WAITING_S, Known
+from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -29,9 +30,26 @@ class Segment:
     href: str = "/delivery"
 
 
-def segments(known: Known, *, dead_letters: int) -> tuple[Segment, ...]:
-    """`dead_letters`: how many open alerts say that some wait in the cloud."""
-    return (_devices(known), _edges(known), _outbox(known), _cloud(known), _consumers(dead_letters))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """What the cloud took from the company's edges in 24 hours, and its dead letters."""
+
+    events: int = 0
+    dead_letters: int = 0
+    oldest_dead_letter_at: datetime | None = None
+
+
+NOTHING_ARRIVED = Arrived()
+
+
+def segments(known: Known, arrived: Arrived) -> tuple[Segment, ...]:
+    return (
+        _devices(known),
+        _edges(known),
+        _outbox(known),
+        _cloud(known, arrived),
+        _consumers(arrived),
+    )
 
 
 def _devices(known: Known) -> Segment:
@@ -92,30 +110,31 @@ def _outbox(known: Known) -> Segment:
     )
 
 
-def _cloud(known: Known) -> Segment:
-    arrived = [row.reading.arrived_at for row in known.readings.rows]
+def _cloud(known: Known, arrived: Arrived) -> Segment:
+    times = [row.reading.arrived_at for row in known.readings.rows]
     return Segment(
         key="cloud",
         name=_("Cloud"),
-        count=None,
-        text=_("receives") if arrived else _("nothing arrived yet"),
-        tone="good" if arrived else "muted",
-        oldest_at=max(arrived, default=None),
+        count=arrived.events,
+        text=ngettext("%(events)s event in a day", "%(events)s events in a day", arrived.events)
+        % {"events": words.number(arrived.events, 0)},
+        tone="good" if times else "muted",
+        oldest_at=max(times, default=None),
         about=_("last arrival"),
     )
 
 
-def _consumers(dead_letters: int) -> Segment:
-    if dead_letters:
+def _consumers(arrived: Arrived) -> Segment:
+    if arrived.dead_letters:
         return Segment(
             key="consumers",
             name=_("Consumers"),
-            count=dead_letters,
-            text=ngettext(
-                "%(num)s queue has dead letters", "%(num)s queues have dead letters", dead_letters
-            )
-            % {"num": dead_letters},
+            count=arrived.dead_letters,
+            text=ngettext("%(num)s dead letter", "%(num)s dead letters", arrived.dead_letters)
+            % {"num": words.number(arrived.dead_letters, 0)},
             tone="bad",
+            oldest_at=arrived.oldest_dead_letter_at,
+            about=_("oldest"),
             href="/delivery/dead-letters",
         )
     return Segment(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from farmiq.cloud.console.today.pipeline import Arrived
 from farmiq.cloud.console.today.reasons import Edge, Episode
 from farmiq.plumbing import db
 
@@ -114,6 +115,21 @@ async def barns(connection: db.Connection) -> list[RegisteredBarn]:
         """,
         (WEIGHT_DAYS,),
     )
+
+
+async def arrived(connection: db.Connection) -> Arrived:
+    rows = await db.fetch_as(
+        connection,
+        Arrived,
+        """
+        select e.events, d.dead_letters, d.oldest_dead_letter_at
+        from (select coalesce(sum(events), 0)::bigint as events from edge_hours
+            where hour > fn_now() - interval '24 hours') e,
+          (select coalesce(sum(count), 0)::bigint as dead_letters,
+            min(oldest_at) as oldest_dead_letter_at from dead_letter_groups) d
+        """,
+    )
+    return rows[0]
 
 
 async def progress(connection: db.Connection) -> Progress:

@@ -25,9 +25,6 @@ from farmiq.plumbing import db
 from farmiq.ui import look
 from farmiq.ui.metrics import Catalogue
 
-# The cause of alerts about dead letters in the cloud, one for each queue.
-DEAD_LETTERS = "deadletters:"
-
 
 @dataclass(frozen=True)
 class TodayPages:
@@ -57,6 +54,7 @@ class TodayPages:
             registered = await queries.barns(connection)
             edges = await queries.edges(connection)
             episodes = await queries.episodes(connection)
+            arrived = await queries.arrived(connection)
             cameras = await _sites_today(connection)
             steps = []
             if not latest and not cameras.sites:
@@ -80,7 +78,7 @@ class TodayPages:
                 company,
                 known,
                 registered=registered,
-                dead_letters=sum(e.cause.startswith(DEAD_LETTERS) for e in episodes),
+                arrived=arrived,
                 steps=steps,
                 refresh_at=site_view.refresh_at,
             )

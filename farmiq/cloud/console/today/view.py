@@ -12,7 +12,7 @@ from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
 from farmiq.cloud.console.today import pipeline, reasons
 from farmiq.cloud.console.today.first_steps import Step
-from farmiq.cloud.console.today.pipeline import Segment
+from farmiq.cloud.console.today.pipeline import NOTHING_ARRIVED, Arrived, Segment
 from farmiq.cloud.console.today.queries import RegisteredBarn
 from farmiq.cloud.console.today.reasons import Known, Place, Rank, Reason
 from farmiq.ui import sparkline, words
@@ -203,7 +203,7 @@ def view(
     known: Known,
     *,
     registered: Sequence[RegisteredBarn] = (),
-    dead_letters: int = 0,
+    arrived: Arrived = NOTHING_ARRIVED,
     steps: Sequence[Step] = (),
     refresh_at: datetime | None = None,
 ) -> View:
@@ -220,7 +220,7 @@ def view(
         reasons=all_reasons,
         barns=_barn_cards(known, registered, unwell),
         sites=_site_cards(known, unwell),
-        pipeline=pipeline.segments(known, dead_letters=dead_letters),
+        pipeline=pipeline.segments(known, arrived),
         steps=tuple(steps),
         refresh_at=min(moments, default=None),
     )

@@ -227,7 +227,7 @@ def _days(paper: Sheet, report: BatchReport) -> None:
         for line in report.lines
     ]
     # A month and its alerts fit on one page.
-    _table(paper, columns, rows, row_height=11.6 if len(rows) > 10 else _ROW)  # noqa: PLR2004
+    _table(paper, columns, rows, row_height=13.0 if len(rows) > 10 else _ROW)  # noqa: PLR2004
 
 
 def _batch_table(paper: Sheet, report: FarmReport) -> None:

@@ -15,7 +15,7 @@ from farmiq.cloud.console.notifications import view as notifications
 from farmiq.cloud.console.notifications.form import WrongError
 from farmiq.farm.alerts.defaults import DEFAULTS
 from farmiq.farm.alerts.rules import sentence
-from farmiq.ui import look
+from farmiq.ui import look, words
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -36,7 +36,7 @@ def episode(number: int = 1, **changes: Any) -> Episode:
         "message": "temperature of air-01 above 38 °C", "state": "active", "farm_id": "f",
         "farm": "Hill farm", "barn_id": "1", "device_id": "air-01", "opened_at": NOW - 12 * MINUTE,
         "last_at": NOW, "raised_at": NOW - 11 * MINUTE, "first_value": 38.4, "worst_value": 39.6,
-        "last_value": 39.1, "told": [], **changes,
+        "last_value": 39.1, "notified": [], **changes,
     }  # fmt: skip
     return Episode(**fields)
 
@@ -78,12 +78,15 @@ def test_value_is_the_one_that_matters(changes: dict[str, Any], expected: Any) -
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"told": [{"name": "Ann", "state": "sent", "at": NOW.isoformat()}]}, ""),
+        ({"notified": [{"name": "Ann", "state": "sent", "at": NOW.isoformat()}]}, ""),
         ({"held_by": "window:7", "window_reason": "washing"}, "Held back by maintenance: washing"),
         ({"held_by": "edge:e-1"}, "Held back until edge e-1 has sent everything"),
         ({"paged_at": NOW}, "Nobody was told: no contact fits"),
         (
-            {"paged_at": NOW, "told": [{"name": "A", "state": "failed", "at": NOW.isoformat()}]},
+            {
+                "paged_at": NOW,
+                "notified": [{"name": "A", "state": "failed", "at": NOW.isoformat()}],
+            },
             "No message arrived: nobody knows of it",
         ),
         ({}, "Nobody was called: it was old when it arrived, or it has just begun"),
@@ -106,7 +109,7 @@ def test_timeline_is_in_the_order_of_events_and_names_the_end() -> None:
             "ended_at": NOW - 3 * MINUTE, "contact": "Ann", "channel": "mail", "error": "550",
         }
     ]  # fmt: skip
-    lines = view.timeline(over, steps, messages, now=NOW, zone=view.words.zone("UTC"))
+    lines = view.timeline(over, steps, messages, now=NOW, zone=words.zone("UTC"))
     assert [(line.what, line.who, line.detail) for line in lines] == [
         ("It began", "", ""),
         ("It was found here", "", ""),
@@ -119,7 +122,7 @@ def test_timeline_is_in_the_order_of_events_and_names_the_end() -> None:
 
 def test_every_way_to_end_has_words() -> None:
     for reason in ("person", "rule", "edge", "moved", "revoked", "batch", "camera", "long"):
-        shown = view.row(episode(ended_reason=reason), now=NOW, zone=view.words.zone("UTC"))
+        shown = view.row(episode(ended_reason=reason), now=NOW, zone=words.zone("UTC"))
         assert shown.ended.startswith("Ended")
 
 
@@ -159,7 +162,7 @@ def test_new_rule_gets_an_id_that_is_free() -> None:
 
 
 def test_window_of_a_form_is_in_the_companys_own_time() -> None:
-    zone = view.words.zone("Asia/Bangkok")
+    zone = words.zone("Asia/Bangkok")
     form = {"reason": "washing", "hours": "2", "begin": "2026-11-18T20:00", "scope": "barn:f/1"}
     values, problems = rule_view.window_values(form, now=NOW, zone=zone)
     assert not problems
@@ -220,7 +223,7 @@ def test_pages_with_hostile_text_are_inert_for_every_role(role: str) -> None:
     bad = episode(
         message=HOSTILE, barn=HOSTILE, acknowledged_by=HOSTILE, note=HOSTILE, device_id=HOSTILE,
         batch_id=HOSTILE, state="acknowledged", acknowledged_at=NOW,
-        told=[{"name": HOSTILE, "state": "failed", "at": NOW.isoformat()}],
+        notified=[{"name": HOSTILE, "state": "failed", "at": NOW.isoformat()}],
     )  # fmt: skip
     listed = view.list_view(
         company(role), [bad], {"active": 0, "acknowledged": 1, "resolved": 0},

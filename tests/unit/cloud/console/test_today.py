@@ -14,6 +14,7 @@ from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import Reading
 from farmiq.cloud.console.today import first_steps, reasons
 from farmiq.cloud.console.today import view as today
+from farmiq.cloud.console.today.pipeline import Arrived
 from farmiq.cloud.console.today.queries import Progress, RegisteredBarn
 from farmiq.cloud.console.today.reasons import Edge, Episode, Known, Rank, Reason
 from farmiq.plumbing import ids
@@ -271,13 +272,13 @@ def test_card_of_a_site_counts_what_is_due_so_far() -> None:
 def test_pipeline_says_what_the_cloud_knows_and_what_it_does_not() -> None:
     rows = [reading("d1"), reading("d2", age_min=20)]
     edges = [edge(), edge(edge_cluster_id="edge-2", received_at=None, waiting=None, oldest_s=None)]
-    view = today.view(COMPANY, known(*rows, edges=edges))
+    view = today.view(COMPANY, known(*rows, edges=edges), arrived=Arrived(events=1200))
     texts = {part.key: (part.tone, part.text) for part in view.pipeline}
     assert texts == {
         "devices": ("warn", "1 of 2 online"),
         "edges": ("good", "1 of 2 report"),
         "outbox": ("good", "3 events wait"),
-        "cloud": ("good", "receives"),
+        "cloud": ("good", "1,200 events in a day"),
         "consumers": ("good", "queues not known here; no dead letters"),
     }
     nothing = {part.key: part.text for part in today.view(COMPANY, known()).pipeline}
@@ -285,11 +286,12 @@ def test_pipeline_says_what_the_cloud_knows_and_what_it_does_not() -> None:
 
 
 def test_bad_part_of_the_pipeline_leads_to_delivery() -> None:
-    stuck = today.view(COMPANY, known(edges=[edge(oldest_s=7200.0)]), dead_letters=2).pipeline
+    letters = Arrived(dead_letters=2, oldest_dead_letter_at=ago(90))
+    stuck = today.view(COMPANY, known(edges=[edge(oldest_s=7200.0)]), arrived=letters).pipeline
     bad = [(part.key, part.text, part.href) for part in stuck if part.tone == "bad"]
     assert bad == [
         ("outbox", "3 events wait", "/delivery"),
-        ("consumers", "2 queues have dead letters", "/delivery/dead-letters"),
+        ("consumers", "2 dead letters", "/delivery/dead-letters"),
     ]
 
 

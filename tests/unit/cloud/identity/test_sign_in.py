@@ -46,3 +46,11 @@ def test_browser_is_known_by_its_cookie_for_one_person_and_one_password() -> Non
 @pytest.mark.parametrize("cookie", [None, "", ".", "a.b", "ä.ö", f"{'x' * 200}.y"])
 def test_cookie_that_was_made_up_is_no_browser(cookie: str | None) -> None:
     assert sign_in.browser_id(ANNA, cookie) is None
+
+
+def test_each_role_may_what_those_before_it_may() -> None:
+    assert store.RANKS == ("viewer", "operator", "technician", "admin", "super_admin")
+    for place, role in enumerate(store.RANKS):
+        assert [store.is_at_least(role, least) for least in store.RANKS] == [
+            other <= place for other in range(len(store.RANKS))
+        ]

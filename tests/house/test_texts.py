@@ -1,0 +1,47 @@
+"""The texts of the pages: every language that ships has all of them, with the same placeholders."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from babel.messages.pofile import read_po
+
+from farmiq.ui import i18n
+
+ROOT = Path(__file__).parents[2]
+CATALOGUES = sorted(i18n.FOLDER.glob("*/messages.po"))
+PLACEHOLDER = re.compile(r"%\((\w+)\)|%%|\{(\w+)\}")
+
+
+def test_every_text_is_translated() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/texts", "--check"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"run tools/texts and translate:\n{done.stdout}{done.stderr}"
+
+
+def test_languages_that_people_can_choose_have_a_catalogue() -> None:
+    assert {file.parent.name for file in CATALOGUES} == i18n.LANGUAGES.keys() - {"en"}
+
+
+@pytest.mark.parametrize("file", CATALOGUES, ids=lambda file: file.parent.name)
+def test_translations_have_the_placeholders_of_their_text(file: Path) -> None:
+    with file.open("rb") as text:
+        catalogue = read_po(text, locale=file.parent.name)
+    wrong = []
+    for message in catalogue:
+        if not message.id:
+            continue
+        ids = message.id if isinstance(message.id, (list, tuple)) else [message.id]
+        strings = message.string if isinstance(message.string, (list, tuple)) else [message.string]
+        # The form for one may leave the number out.
+        wanted = [placeholders(text) for text in ids]
+        wrong += [ids[0] for string in strings if placeholders(str(string)) not in wanted]
+    assert not wrong
+
+
+def placeholders(text: str) -> set[str]:
+    return {found.group(0) for found in PLACEHOLDER.finditer(text)}
