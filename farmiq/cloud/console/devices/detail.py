@@ -188,7 +188,7 @@ class View:
 
     @property
     def title(self) -> str:
-        return words.title(words.cut(self.row.name), problems=int(self.row.standing.is_problem))
+        return words.title(words.cut(self.row.name), problems=int(self.row.condition.is_problem))
 
     @property
     def as_of(self) -> str:
@@ -196,11 +196,11 @@ class View:
 
     @property
     def sentence(self) -> str:
-        standing = self.row.standing
+        condition = self.row.condition
         given = {
-            "name": words.cut(self.row.name), "state": standing.word, "why": standing.why
+            "name": words.cut(self.row.name), "state": condition.word, "why": condition.why
         }  # fmt: skip
-        if standing.why:
+        if condition.why:
             return _("%(name)s: %(state)s, %(why)s") % given
         return _("%(name)s: %(state)s") % given
 

@@ -30,7 +30,7 @@ ON_A_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Condition:
     """How a device is: `tone` of a chip and its word, why, and whether somebody should look."""
 
     key: str
@@ -130,7 +130,7 @@ class Row:
     name: str
     place: str
     href: str
-    standing: Standing
+    condition: Condition
     seen_at: datetime | None
     battery_v: float | None
     battery_low: bool
@@ -220,10 +220,10 @@ def address(kind: str, device_id: str) -> str:
     return f"/devices/{kind}/{quote(device_id, safe='')}"
 
 
-def standing_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) -> Standing:
+def condition_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) -> Condition:
     """An edge's device. What came after its last word counts more than that word."""
     if is_revoked(device):
-        return Standing("revoked", "muted", _("Revoked"))
+        return Condition("revoked", "muted", _("Revoked"))
     said_at = device.status_at
     came = [at for at in (device.last_reading_at, device.last_weighing_at) if at is not None]
     newer = any(said_at is None or at > said_at for at in came)
@@ -231,19 +231,19 @@ def standing_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) ->
         parts = ", ".join((*device.broken, *device.alarm_names)) or _(
             "it says that it has an error"
         )
-        return Standing("error", "bad", _("Error"), words.cut(parts, 120), is_problem=True)
+        return Condition("error", "bad", _("Error"), words.cut(parts, 120), is_problem=True)
     if device.state == "offline" and not newer:
         why = _("what it measures meanwhile is probably still on it")
-        return Standing("offline", "bad", _("Offline"), why, is_problem=True)
+        return Condition("offline", "bad", _("Offline"), why, is_problem=True)
     if device.sensors and late_sensors:
         why = ngettext(
             "%(num)s of %(total)s sensor is late", "%(num)s of %(total)s sensors are late",
             device.sensors,
         ) % {"num": late_sensors, "total": device.sensors}  # fmt: skip
-        return Standing("late", "warn", _("Late"), why, is_problem=True)
+        return Condition("late", "warn", _("Late"), why, is_problem=True)
     if device.seen_at(now) is None:
-        return Standing("never", "muted", _("Never seen"))
-    return Standing("online", "good", _("In touch"))
+        return Condition("never", "muted", _("Never seen"))
+    return Condition("online", "good", _("In touch"))
 
 
 def is_revoked(device: BarnDevice) -> bool:
@@ -255,27 +255,29 @@ def is_revoked(device: BarnDevice) -> bool:
     )
 
 
-def standing_of_camera(camera: CameraDevice) -> Standing:
+def condition_of_camera(camera: CameraDevice) -> Condition:
     if not camera.is_active:
-        return Standing("retired", "muted", _("Retired"))
+        return Condition("retired", "muted", _("Retired"))
     if camera.last_seen_at is None:
-        return Standing("never", "info", _("Never seen"), _("it has not said HELLO yet"))
+        return Condition("never", "info", _("Never seen"), _("it has not said HELLO yet"))
     if camera.missed >= site_day.SILENT_AFTER:
         why = ngettext("it missed %(num)s wake", "it missed %(num)s wakes", camera.missed)
-        return Standing("silent", "bad", _("Silent"), why % {"num": camera.missed}, is_problem=True)
-    return _worry(camera) or Standing("online", "good", _("In touch"))
+        return Condition(
+            "silent", "bad", _("Silent"), why % {"num": camera.missed}, is_problem=True
+        )
+    return _worry(camera) or Condition("online", "good", _("In touch"))
 
 
-def _worry(camera: CameraDevice) -> Standing | None:
+def _worry(camera: CameraDevice) -> Condition | None:
     """What is wrong with a camera that is in touch; None if nothing is."""
     if is_low(camera.battery_voltage):
-        return Standing("battery", "warn", _("Battery low"), is_problem=True)
+        return Condition("battery", "warn", _("Battery low"), is_problem=True)
     if camera.failed:
         why = ngettext(
             "%(num)s image failed this week", "%(num)s images failed this week", camera.failed
         )
-        return Standing("failed", "warn", _("Failed images"), why % {"num": camera.failed}, True)
-    return Standing("unassigned", "info", _("At no site")) if camera.site_id is None else None
+        return Condition("failed", "warn", _("Failed images"), why % {"num": camera.failed}, True)
+    return Condition("unassigned", "info", _("At no site")) if camera.site_id is None else None
 
 
 def is_low(battery_v: float | None) -> bool:
@@ -283,40 +285,40 @@ def is_low(battery_v: float | None) -> bool:
 
 
 def barn_row(device: BarnDevice, late_sensors: int, *, now: datetime) -> Row:
-    standing = standing_of_barn(device, late_sensors, now=now)
+    condition = condition_of_barn(device, late_sensors, now=now)
     return Row(
         kind=device.kind,
         id=device.device_id,
         name=device.device_id,
         place=device.place,
         href=address(device.kind, device.device_id),
-        standing=standing,
+        condition=condition,
         seen_at=device.seen_at(now),
         battery_v=device.battery_v,
         battery_low=False,
         signal_dbm=device.signal_dbm,
         firmware=device.firmware,
         backlog=device.backlog,
-        is_old=standing.key != "online",
+        is_old=condition.key != "online",
     )
 
 
 def camera_row(camera: CameraDevice) -> Row:
-    standing = standing_of_camera(camera)
+    condition = condition_of_camera(camera)
     return Row(
         kind=CAMERA,
         id=str(camera.device_id),
         name=camera.device_name,
         place=camera.site_name or _("at no site"),
         href=address(CAMERA, str(camera.device_id)),
-        standing=standing,
+        condition=condition,
         seen_at=camera.last_seen_at,
         battery_v=camera.battery_voltage,
         battery_low=is_low(camera.battery_voltage),
         signal_dbm=camera.wifi_rssi,
         firmware=camera.firmware,
         backlog=camera.pending_count,
-        is_old=standing.key in ("silent", "never", "retired"),
+        is_old=condition.key in ("silent", "never", "retired"),
     )
 
 
@@ -326,8 +328,8 @@ _TONES = ("bad", "warn", "info", "good", "muted")
 
 def _rank(row: Row) -> tuple[int, int, str, str]:
     return (
-        not row.standing.is_problem,
-        _TONES.index(row.standing.tone),
+        not row.condition.is_problem,
+        _TONES.index(row.condition.tone),
         row.place.casefold(),
         row.name.casefold(),
     )
@@ -349,12 +351,12 @@ def view(
     ]
     rows.sort(key=_rank)
     counts = Counter(row.kind for row in rows)
-    counts[PROBLEMS] = sum(row.standing.is_problem for row in rows)
+    counts[PROBLEMS] = sum(row.condition.is_problem for row in rows)
     matching = [
         row
         for row in rows
         if query.show is None
-        or (row.standing.is_problem if query.show == PROBLEMS else row.kind == query.show)
+        or (row.condition.is_problem if query.show == PROBLEMS else row.kind == query.show)
     ]
     zone = words.zone(company.timezone)
     return View(
@@ -367,5 +369,5 @@ def view(
         matching=len(matching),
         counts=counts,
         # What is no longer in use is listed and not counted.
-        total=sum(row.standing.key not in _LAST for row in rows),
+        total=sum(row.condition.key not in _LAST for row in rows),
     )

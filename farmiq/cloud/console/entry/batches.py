@@ -56,14 +56,14 @@ class BatchForms:
             places = await queries.places(connection)
             empty = [place for place in places if place.batch_id is None]
             wanted = view.place_of(places, wanted=query.place, batch_id="")
-            begun = next(
+            suggested = next(
                 (place for place in places if place.place.value == wanted),
                 empty[0] if empty else None,
             )
-            today = now.astimezone(begun.place.zone).date() if begun else now.date()
+            today = now.astimezone(suggested.place.zone).date() if suggested else now.date()
             values = {
-                "place": begun.place.value if begun else "",
-                "batch_id": view.suggested_id(begun, today) if begun else "",
+                "place": suggested.place.value if suggested else "",
+                "batch_id": view.suggested_id(suggested, today) if suggested else "",
                 "placed_on": today,
                 "sex": "mixed",
                 "age_at_placing_days": 0,

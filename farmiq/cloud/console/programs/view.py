@@ -214,9 +214,9 @@ class View:
 
     def _of_level(self, level: str) -> str:
         """Another level of the same selection; what is chosen below that level is left."""
-        kept = {"site": ("site",), "session": ("site",), "device": ("site", "session"),
+        outer = {"site": ("site",), "session": ("site",), "device": ("site", "session"),
                 "payload": ("site", "session", "device")}.get(level, ())  # fmt: skip
-        dropped = {name: None for name in ("site", "session", "device") if name not in kept}
+        dropped = {name: None for name in ("site", "session", "device") if name not in outer}
         address = self.query.address(level=level, **dropped)
         return address if "#" in address else f"{address}#figures"
 

@@ -116,8 +116,8 @@ def view(
 def test_device_of_a_barn_is_well_or_says_what_is_wrong(
     changes: dict[str, Any], late: int, key: str, *, is_problem: bool
 ) -> None:
-    standing = devices.standing_of_barn(barn_device(**changes), late, now=NOW)
-    assert (standing.key, standing.is_problem) == (key, is_problem)
+    condition = devices.condition_of_barn(barn_device(**changes), late, now=NOW)
+    assert (condition.key, condition.is_problem) == (key, is_problem)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_device_of_a_barn_is_well_or_says_what_is_wrong(
 def test_camera_is_well_or_says_what_is_wrong(
     changes: dict[str, Any], key: str, *, is_problem: bool
 ) -> None:
-    standing = devices.standing_of_camera(camera(**changes))
-    assert (standing.key, standing.is_problem) == (key, is_problem)
+    condition = devices.condition_of_camera(camera(**changes))
+    assert (condition.key, condition.is_problem) == (key, is_problem)
 
 
 def test_devices_with_problems_come_first_and_the_sentence_counts_them() -> None:
@@ -148,7 +148,7 @@ def test_devices_with_problems_come_first_and_the_sentence_counts_them() -> None
         camera(missed=3),
     )
     assert {row.name for row in found.rows[:2]} == {"z-1", "Device-001"}
-    assert found.rows[-1].standing.key == "revoked"
+    assert found.rows[-1].condition.key == "revoked"
     assert found.sentence == "2 of 3 devices need attention"
     assert found.title == "(2) Devices"
     problems = view(barn_device(), camera(missed=3), query=DevicesQuery(show="problems"))
