@@ -148,21 +148,21 @@ async def save_channel(
     *,
     sealer: Sealer | None,
     by: str,
-    keep_secrets: bool = False,
+    merge_secrets: bool = False,
 ) -> bool:
-    """Add or change a channel; True if it is new. `keep_secrets`: those that are not given stay.
+    """Add or change a channel; True if it is new. `merge_secrets`: those that are not given stay.
 
     Raises InvalidError, SealError if secrets cannot be sealed, or TooManyError.
     """
     sealed = await sealed_secrets(tx, tenant_id, channel_id)
     known = Secrets()
-    is_kept = keep_secrets or values.secrets is UNSET or values.kind == "web_push"
-    if sealed is not None and is_kept:
+    is_merged = merge_secrets or values.secrets is UNSET or values.kind == "web_push"
+    if sealed is not None and is_merged:
         known = store.opened(sealer, sealed, tenant_id, channel_id)
     secrets = known
     if values.secrets is not UNSET:
         given = msgspec.structs.asdict(values.secrets)
-        if keep_secrets:
+        if merge_secrets:
             before = msgspec.structs.asdict(known)
             given = {name: before[name] if new is None else new for name, new in given.items()}
         secrets = Secrets(**given, vapid_key=known.vapid_key)

@@ -121,11 +121,11 @@ def of_weighings(
             return LATER, 0
         ends = min(at + HOUR, now)
         # Away for the whole hour, or for its rest.
-        is_away = any(
+        is_offline = any(
             span.begin_at < ends and (span.end_at is None or span.end_at >= ends)
             for span in offline
         )
-        return (GAP if is_away else IDLE), 0
+        return (GAP if is_offline else IDLE), 0
 
     return _days(cell, now=now, zone=zone)
 

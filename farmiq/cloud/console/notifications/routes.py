@@ -191,7 +191,7 @@ class NotificationPages:
                 service = await caller.become_service()
                 await contacts.save_channel(
                     service, owner, wanted, values, sealer=self.sealer, by=caller.email,
-                    keep_secrets=True,
+                    merge_secrets=True,
                 )  # fmt: skip
         except WrongError as error:
             return await self._channel_page(request, channel_id, form, error.problems, kind=kind)
