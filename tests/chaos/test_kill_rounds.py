@@ -78,6 +78,11 @@ ELSEWHERE = {
         if point.startswith("alerts.")
     },
     **{
+        point: "tests/integration/cloud/reports/test_reports.py"
+        for point in crash.POINTS
+        if point.startswith("reports.")
+    },
+    **{
         point: "tests/integration/cloud/telemetry/test_publishing.py"
         for point in crash.POINTS
         if point.startswith("buckets.")
