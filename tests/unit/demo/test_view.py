@@ -95,8 +95,8 @@ def test_screen_fits_a_terminal_without_wrapping(width: int) -> None:
 
     lines = console.export_text().splitlines()
 
-    # title, sign-in, blank, header, rule, six places, blank, what happened, keys
-    assert len(lines) == 14
+    # title, two sign-ins, blank, header, rule, six places, blank, what happened, keys
+    assert len(lines) == 15
 
 
 def test_without_a_terminal_a_line_has_the_same_figures() -> None:
