@@ -141,7 +141,6 @@ LINES = [
         "GET /batches/barns/new",
         "POST /batches/barns/new",
         "POST /delivery/dead-letters",
-        "POST /reports/send",
         # Of others; everybody removes their own.
         "POST /reports/subscriptions/{subscription_id}/remove",
         "GET /settings/about/diagnostics",
