@@ -258,14 +258,20 @@ class Restored:
             "recovery_target_action": "promote",
             "recovery_target_timeline": "latest",
         }
-        self._start({**recovery, **target.settings()})
-        problem = self._wait()
-        if problem and target.at is not None and _BEFORE_TARGET in problem:
+        try:
+            self.start({**recovery, **target.settings()})
+        except BackupError as error:
+            if target.at is None or _BEFORE_TARGET not in str(error):
+                raise
             # Nothing was committed after that moment: the end of the changes is that moment.
-            self._start(recovery)
-            problem = self._wait()
+            self.start(recovery)
+
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """Run the server until `stop`; it takes connections when this returns."""
+        self._launch(settings or {})
+        problem = self._wait()
         if problem:
-            raise BackupError(f"PostgreSQL could not replay the changes: {problem}")
+            raise BackupError(f"PostgreSQL does not start on {self.data}: {problem}")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -273,10 +279,10 @@ class Restored:
             self._process.wait()
             self._process = None
 
-    def _start(self, recovery: Mapping[str, str]) -> None:
+    def _launch(self, settings: Mapping[str, str]) -> None:
         # Hot standby is off: settings of the old machine, such as max_connections, need not fit.
         chosen = {
-            **recovery,
+            **settings,
             "port": str(self._port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",

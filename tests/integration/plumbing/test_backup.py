@@ -1,6 +1,7 @@
 """Backups of a real cluster and a real bucket: taken under load, restored, compared."""
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ import pytest
 
 from farmiq.lab import stack
 from farmiq.lab.stack import postgres, processes
-from farmiq.plumbing import sealing
+from farmiq.plumbing import migrations, sealing
 from farmiq.plumbing.backup import database, drill, objects, repository, sealed, site, wal
 from farmiq.plumbing.backup.database import BackupError, Programs
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.services import SQL
 from tests.support.ports import free_port
 from tests.support.until import until
 
@@ -142,6 +145,10 @@ def is_covered(backed_up: site.Site, at: datetime) -> bool:
     return covered is not None and covered.at > at
 
 
+def has_more(backed_up: site.Site, segments: int) -> bool:
+    return len(database.segments(backed_up.repository)) > segments
+
+
 def account() -> database.Account | None:
     found = processes.unprivileged_account()
     return database.Account(uid=found.uid, gid=found.gid) if found else None
@@ -210,7 +217,7 @@ def test_restore_goes_back_to_any_moment_and_to_the_last_commit_before_a_crash(
 STREAM = """
 import sys, threading
 from pathlib import Path
-from farmiq.plumbing import sealing
+from farmiq.plumbing import migrations, sealing
 from farmiq.plumbing.backup import repository, wal
 from farmiq.plumbing.backup.database import Programs
 place, programs = Path(sys.argv[1]), Path(sys.argv[2])
@@ -246,9 +253,7 @@ def test_killed_stream_loses_no_change(backed_up: site.Site, place: Path) -> Non
             database.run(backed_up.repository, backed_up.url, programs=backed_up.programs)
             for _ in range(3):
                 stored = len(database.segments(backed_up.repository))
-                wait_for(
-                    lambda count=stored: len(database.segments(backed_up.repository)) > count + 1
-                )
+                wait_for(partial(has_more, backed_up, stored + 1))
                 _kill_family(program)
                 program = start()
         _, end = insert(backed_up.url)
@@ -309,6 +314,70 @@ class _FolderBucket(objects.Source):
         file = self._root / entry.key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(body)
+
+
+@pytest.mark.req("BK-04", "BK-06")
+def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
+    backed_up: site.Site, engines: dict[str, str], place: Path
+) -> None:
+    """As a person types them; the restored edge asks its stations to send again."""
+    migrations.apply(backed_up.url, SQL["edge"])
+    variables = {
+        **engines,
+        "PATH": os.environ["PATH"],
+        "FARMIQ_STATE_DIR": str(place / "state"),
+        "FARMIQ_BACKUP_URL": f"file://{place}/copies",
+        "FARMIQ_BACKUP_KEY_FILE": str(place / "new.key"),
+        "FARMIQ_BACKUP_SPOOL": str(place / "spool"),
+        "BACKUP_WAL_SECONDS": "0.5",
+        "BACKUP_FILES": str(place / "key"),
+    }
+
+    def farmiq(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "farmiq", *words],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    farmiq("device", "add", "t-001", "farm-1", "barn-1", "station-1", "--station", "scale-1")
+    assert "cannot read the key" in farmiq("backup", "run", "edge", code=1)
+    assert "Store a copy" in farmiq("backup", "key", str(place / "new.key"))
+    assert "there is no site 'barn'; choose edge, cloud" in farmiq("backup", "run", "barn", code=2)
+    with subprocess.Popen(
+        [sys.executable, "-m", "farmiq", "backup", "stream", "edge"], env=variables
+    ) as stream:
+        try:
+            wait_for((place / "copies" / "edge" / "base").exists)
+            wait_for(lambda: json.loads(farmiq("backup", "list", "edge", "--json"))["bases"])
+            report = json.loads(farmiq("drill", "edge", "--json"))
+        finally:
+            stream.terminate()
+    assert stream.returncode == 0
+    assert report["differences"] == []
+    assert report["rows"] > 0
+    assert "all is well" in farmiq("backup", "verify", "edge")
+    (place / "restored").mkdir(mode=0o711)
+    told = json.loads(farmiq("restore", "edge", "--into", str(place / "restored"), "--json"))
+    assert told["stations"] == 1
+    copy = database.Restored(
+        place / "restored",
+        port=free_port(),
+        url=backed_up.url,
+        account=account(),
+        programs=backed_up.programs,
+    )
+    copy.start()
+    try:
+        with psycopg.connect(copy.url) as connection:
+            commands = connection.execute("select device_id, name from device_commands").fetchall()
+    finally:
+        copy.stop()
+    assert commands == [("station-1", "edge.restored")]
 
 
 @pytest.mark.req("BK-03")
