@@ -27,13 +27,16 @@ UserName = Annotated[
 ]
 
 
-@app.command("key", shared=terminal.NO_OPTIONS)
-def key(file: Annotated[Path, typer.Argument(help="A new file; never written over.")]) -> None:
+@app.command("key", shared=terminal.JSON)
+def key(file: Annotated[Path, typer.Argument(help="A new file; never written over.")]) -> int:
     """Make the key that seals backups. Keep a copy elsewhere: without it none can be read."""
     from farmiq.plumbing import sealing
 
     sealing.write_new_key(file)
-    typer.echo(f"{file}: a new key. Store a copy of it on another machine, now.")
+    terminal.print_result(
+        {"file": file}, f"{file}: a new key. Store a copy of it on another machine, now."
+    )
+    return 0
 
 
 @app.command("run")
@@ -133,7 +136,7 @@ def restore(
 ) -> int:
     """Make the database as it was at a moment, in a new folder; nothing that runs is touched.
 
-    Checks the files, replays the changes, and stops. At the edge every station is told to send
+    Checks the files, replays the changes, and stops. At the edge every station is stations to send
     again what it still has (`edge.restored`), as soon as the edge runs on the restored database:
     what the edge has already, it stores once.
     """
@@ -147,17 +150,17 @@ def restore(
     into.mkdir(parents=True, exist_ok=True, mode=0o711)
     restored = chosen.restore(into, to=moment, account=_account(user), port=_free_port(), say=say)
     try:
-        told = _announce(restored.url, _hours_since(moment)) if site == "edge" else 0
+        stations = _announce(restored.url, _hours_since(moment)) if site == "edge" else 0
     finally:
         restored.stop()
     count = 0
     if bucket_url:
         count = chosen.restore_bucket(objects.Source(bucket_url), to=moment, say=say)
     terminal.print_result(
-        {"data": restored.data, "objects": count, "stations": told},
+        {"data": restored.data, "objects": count, "stations": stations},
         f"{restored.data}: the database; start PostgreSQL on it and name it in "
         f"FARMIQ_{site.upper()}_DB_URL",
-        *([f"{told} stations will be asked to send again what they have"] if told else []),
+        *([f"{stations} stations will be asked to send again what they have"] if stations else []),
     )
     return 0
 

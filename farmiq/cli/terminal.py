@@ -54,7 +54,6 @@ EXIT_CODES = {
     "BackupError": 1,
     "CameraError": 1,
     "CutOffError": 1,
-    "DamagedError": 1,
     "DemoError": 1,
     "DeviceExistsError": 1,
     "EnrolmentError": 1,
@@ -73,6 +72,7 @@ EXIT_CODES = {
     "UnknownDeviceError": 1,
     "UnknownPointError": 2,
     "UnreachableError": 1,
+    "UnsealError": 1,
     "ValueError": 1,
 }
 

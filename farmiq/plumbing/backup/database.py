@@ -98,14 +98,14 @@ class Programs:
         self._folder = folder
 
     def path(self, name: str) -> str:
-        found = shutil.which(name, path=str(self._folder) if self._folder else None)
-        if found is None:
+        program = shutil.which(name, path=str(self._folder) if self._folder else None)
+        if program is None:
             where = self._folder or "PATH"
             raise BackupError(
                 f"{name} is not in {where}: set FARMIQ_PG_BIN to the folder of PostgreSQL's "
                 "programs, such as /usr/lib/postgresql/18/bin"
             )
-        return found
+        return program
 
 
 def run(repository: Repository, url: str, *, programs: Programs) -> Base:
@@ -156,8 +156,8 @@ def bases(repository: Repository) -> list[Base]:
 def covered(repository: Repository) -> Covered | None:
     if not repository.has(COVERED):
         return None
-    found: Covered = repository.read_document(COVERED, Covered)
-    return found
+    covered_: Covered = repository.read_document(COVERED, Covered)
+    return covered_
 
 
 def delete(repository: Repository, base: Base) -> None:
@@ -166,11 +166,11 @@ def delete(repository: Repository, base: Base) -> None:
         repository.delete(f"{BASE}{base.id}/{file}")
 
 
-def choose(found: Iterable[Base], at: datetime | None) -> Base:
+def choose(candidates: Iterable[Base], at: datetime | None) -> Base:
     """The newest base that ended before the moment. Raises BackupError."""
-    fitting = [base for base in found if at is None or base.ended_at <= at]
+    fitting = [base for base in candidates if at is None or base.ended_at <= at]
     if not fitting:
-        first = min((base.ended_at for base in found), default=None)
+        first = min((base.ended_at for base in candidates), default=None)
         hint = f"the first moment is {first:%Y-%m-%dT%H:%M:%SZ}" if first else "there is none"
         raise BackupError(f"no finished base backup lies before that moment: {hint}")
     return max(fitting, key=lambda base: base.ended_at)
@@ -325,7 +325,7 @@ def environment(url: str) -> dict[str, str]:
     """The variables with which libpq's programs reach this server."""
     given = conninfo.conninfo_to_dict(url)
     named = {_LIBPQ[key]: str(value) for key, value in given.items() if key in _LIBPQ}
-    return {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **named}
+    return {"LC_ALL": "C", **named}
 
 
 def _look(url: str) -> tuple[datetime, str, dict[str, Any]]:

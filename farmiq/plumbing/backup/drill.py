@@ -92,14 +92,14 @@ def _names_nobody(snapshot: str) -> bool:
 
 def content(connection: psycopg.Connection) -> dict[str, Content]:
     """Rows and hashes of every table, by its name."""
-    found = {}
+    contents = {}
     connection.execute("set local timezone to 'UTC'")
     connection.execute("set local extra_float_digits to 1")
     for schema, table in connection.execute(_TABLES).fetchall():
         row = connection.execute(_CONTENT.format(sql.Identifier(schema, table))).fetchone()
         assert row is not None  # noqa: S101 - an aggregate has one row
-        found[f"{schema}.{table}"] = Content(row[0], int(row[1]))
-    return found
+        contents[f"{schema}.{table}"] = Content(row[0], int(row[1]))
+    return contents
 
 
 def compare(live: dict[str, Content], restored: dict[str, Content]) -> list[Difference]:

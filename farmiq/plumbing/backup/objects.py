@@ -80,10 +80,10 @@ def run(repository: Repository, source: Source, *, now: datetime) -> Outcome:
     for key, size in source.sizes():
         entry = known.get(key)
         if entry is None or entry.size_bytes != size or entry.sha256 not in stored:
-            found = source.get(key)
-            if found is None:
+            answer = source.get(key)
+            if answer is None:
                 continue
-            body, content_type = found
+            body, content_type = answer
             digest = hashlib.sha256(body).hexdigest()
             entry = Entry(key, len(body), digest, content_type)
             if digest not in stored:
@@ -146,8 +146,8 @@ def prune(repository: Repository, *, before: datetime) -> int:
         repository.delete(name)
     if not old:
         return 0
-    kept = (_read(repository, name) for name in names if name not in old)
-    needed = {f"{OBJECTS}{entry.sha256}" for listing in kept for entry in listing.entries}
+    remaining = (_read(repository, name) for name in names if name not in old)
+    needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
     unneeded = [name for name in repository.names(OBJECTS) if name not in needed]
     for name in unneeded:
         repository.delete(name)
@@ -159,5 +159,5 @@ def _name(at: datetime) -> str:
 
 
 def _read(repository: Repository, name: str) -> Listing:
-    found: Listing = repository.read_document(name, Listing)
-    return found
+    listing: Listing = repository.read_document(name, Listing)
+    return listing

@@ -75,7 +75,7 @@ class Repository:
         return Written(size, digest.hexdigest())
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Raises RepositoryError, or DamagedError of `sealed` at any point up to the end."""
+        """Raises RepositoryError, or UnsealError of `sealed` at any point up to the end."""
         with _explained(name):
             yield from sealed.unseal(self._place.get(name), keys=self._keys, name=name)
 
@@ -119,10 +119,10 @@ class Folder:
 
     def names(self, prefix: str) -> list[str]:
         below = self._root / prefix.rpartition("/")[0]
-        found = (
+        paths = (
             path.relative_to(self._root).as_posix() for path in below.rglob("*") if _is_whole(path)
         )
-        return [name for name in found if name.startswith(prefix)]
+        return [name for name in paths if name.startswith(prefix)]
 
     def delete(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)

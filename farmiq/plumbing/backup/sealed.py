@@ -21,7 +21,7 @@ _TAG_BYTES = 16
 _NUMBER_BYTES = 11
 
 
-class DamagedError(Exception):
+class UnsealError(Exception):
     """The file was changed, cut off, stored under another name, or sealed with another key."""
 
 
@@ -39,11 +39,11 @@ def seal(pieces: Iterable[bytes], *, key: bytes, name: str) -> Iterator[bytes]:
 
 
 def unseal(pieces: Iterable[bytes], *, keys: Sequence[bytes], name: str) -> Iterator[bytes]:
-    """Give back what was sealed. Raises DamagedError, at the latest at the end."""
+    """Give back what was sealed. Raises UnsealError, at the latest at the end."""
     source = _in_chunks(pieces, CHUNK_BYTES + _TAG_BYTES, header=len(MAGIC) + _SALT_BYTES)
     header = next(source, b"")
     if header[: len(MAGIC)] != MAGIC:
-        raise DamagedError(f"{name} is not a file of a backup repository")
+        raise UnsealError(f"{name} is not a file of a backup repository")
     ciphers = [_cipher(key, header[len(MAGIC) :]) for key in keys]
     number, waiting = 0, next(source, b"")
     for chunk in source:
@@ -58,7 +58,7 @@ def _opened(ciphers: Sequence[AESGCM], chunk: bytes, nonce: bytes, name: str) ->
             return cipher.decrypt(nonce, chunk, name.encode())
         except (InvalidTag, ValueError):
             continue
-    raise DamagedError(f"{name} was changed or cut off, or its key is not in the key file")
+    raise UnsealError(f"{name} was changed or cut off, or its key is not in the key file")
 
 
 def _cipher(key: bytes, salt: bytes) -> AESGCM:

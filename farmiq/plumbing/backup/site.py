@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drill found. `lag_s`: how far behind the live database the repository was."""
+    """What a drill found. `covered_s`: how long the repository took to have everything."""
 
     base_id: str
     restored_to: str
@@ -79,15 +79,15 @@ class Site:
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
         """Delete what no restore of the last `days` needs."""
         limit = datetime.now(UTC) - timedelta(days=days)
-        found = database.bases(self.repository)
+        bases = database.bases(self.repository)
         # The newest base before the limit is where a restore to the limit begins.
-        needed_from = max((base.ended_at for base in found if base.ended_at <= limit), default=None)
-        old = [base for base in found[:-at_least] if needed_from and base.ended_at < needed_from]
+        needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
+        old = [base for base in bases[:-at_least] if needed_from and base.ended_at < needed_from]
         for base in old:
             database.delete(self.repository, base)
             self.repository.delete(f"{FILES}{base.id}.tar.gz")
-        kept = [base for base in found if base not in old]
-        first = min((base.first_wal[8:] for base in kept), default="")
+        remaining = [base for base in bases if base not in old]
+        first = min((base.first_wal[8:] for base in remaining), default="")
         segments = [name for name in database.segments(self.repository) if name[8:] < first]
         for name in segments:
             self.repository.delete(f"{database.WAL}{name}")
@@ -96,11 +96,11 @@ class Site:
 
     def verify(self, say: Say) -> list[str]:
         """Read all that a restore of now would read; problems in words."""
-        found = database.bases(self.repository)
-        if not found:
+        bases = database.bases(self.repository)
+        if not bases:
             return ["there is no finished backup"]
         problems: list[str] = []
-        for base in found:
+        for base in bases:
             say(f"base       {base.id}")
             problems += database.verify(self.repository, base)
         listing = objects.newest(self.repository)
@@ -231,9 +231,9 @@ class Site:
         )
 
     def _base_is_due(self, hours: float) -> bool:
-        found = database.bases(self.repository)
+        bases = database.bases(self.repository)
         oldest_good = datetime.now(UTC) - timedelta(hours=hours)
-        return not found or found[-1].started_at < oldest_good
+        return not bases or bases[-1].started_at < oldest_good
 
     def _tar(self) -> Iterator[bytes]:
         """Configuration is small: it is packed in memory."""

@@ -129,7 +129,7 @@ class WalArchive:
         """Run pg_receivewal beside the block; one that ends is started again."""
         current: list[subprocess.Popen[bytes]] = []
 
-        def keep_running() -> None:
+        def receive() -> None:
             wait_s = _FIRST_WAIT_S
             while not stop.is_set():
                 process = subprocess.Popen(
@@ -139,14 +139,14 @@ class WalArchive:
                     preexec_fn=os.setpgrp,  # noqa: PLW1509 - Ctrl-C ends us, and we end it
                 )
                 current[:] = [process]
-                _, said = process.communicate()
+                _, output = process.communicate()
                 if not stop.is_set():
-                    text = said.decode("utf-8", "replace").strip()
+                    text = output.decode("utf-8", "replace").strip()
                     log.warning("backup.receiver_ended", error=text, wait_s=wait_s)
                     stop.wait(wait_s)
                     wait_s = min(2 * wait_s, _LAST_WAIT_S)
 
-        thread = threading.Thread(target=keep_running, name="pg_receivewal")
+        thread = threading.Thread(target=receive, name="pg_receivewal")
         thread.start()
         try:
             yield

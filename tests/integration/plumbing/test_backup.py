@@ -431,9 +431,9 @@ def test_changed_file_of_the_repository_is_found(damage: Damage, place: Path) ->
         kept.write(name, [body[:9], body[9:]])
     assert b"".join(kept.read("file")) == body
     damage(place / "file")
-    with pytest.raises(sealed.DamagedError):
+    with pytest.raises(sealed.UnsealError):
         list(kept.read("file"))
-    with pytest.raises(sealed.DamagedError):
+    with pytest.raises(sealed.UnsealError):
         list(Repository(repository.Folder(place), [b"o" * 32]).read("other"))
     with pytest.raises(RepositoryError, match="has no nothing"):
         list(kept.read("nothing"))
