@@ -54,8 +54,8 @@ def restore_point(url: str, name: str) -> Iterator[tuple[psycopg.Connection, str
     """A transaction that sees the rows of a moment, and the name of that moment in the changes.
 
     At the point nobody may be writing: a transaction whose commit is in the changes is seen by
-    others a moment later. So no transaction may be open that has written, before the point and
-    behind it, and none may have begun between: then both snapshots are the same and name none.
+    others a moment later. So nobody may hold a transaction that has written, before the point and
+    behind it, and none may have ended between our snapshot and then: both snapshots are the same.
     Under load that takes some attempts, each with a name of its own, since a restore stops at the
     first point of that name.
     """
@@ -67,10 +67,10 @@ def restore_point(url: str, name: str) -> Iterator[tuple[psycopg.Connection, str
         frozen.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for attempt in itertools.count():
             before = _snapshot(frozen)
-            if _names_nobody(before):
+            if _nobody_writes(other):
                 point = f"{name}-{attempt}"
                 other.execute("select pg_create_restore_point(%s)", (point,))
-                if before == _snapshot(other):
+                if _nobody_writes(other) and before == _snapshot(other):
                     yield frozen, point
                     return
             frozen.rollback()
@@ -84,10 +84,13 @@ def _snapshot(connection: psycopg.Connection) -> str:
     return str(snapshot)
 
 
-def _names_nobody(snapshot: str) -> bool:
-    """As PostgreSQL writes it: oldest open transaction, next one, those that are open between."""
-    oldest, following, _ = snapshot.split(":")
-    return oldest == following
+def _nobody_writes(connection: psycopg.Connection) -> bool:
+    """Who has written holds a lock on the number of its transaction until others see it."""
+    row = connection.execute(
+        "select from pg_locks where locktype = 'transactionid' and mode = 'ExclusiveLock' "
+        "and granted limit 1"
+    ).fetchone()
+    return row is None
 
 
 def content(connection: psycopg.Connection) -> dict[str, Content]:
