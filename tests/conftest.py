@@ -130,7 +130,7 @@ def _log_as_at_first() -> Iterator[None]:
 def engines(request: pytest.FixtureRequest) -> dict[str, str]:
     """Addresses of the shared engines, by the names of the settings."""
     found = request.config.stash[_engines].environment
-    assert found, "this test needs engines, but the run was started for house and unit tests only"
+    assert found, "this test needs engines, but the run was started for folders that need none"
     return found
 
 

@@ -18,7 +18,7 @@ from playwright.sync_api import (
 
 from tests.browser import barns, cameras, look
 from tests.browser.cameras import DAY, Shots, on
-from tests.browser.look import Keep
+from tests.browser.look import SCREENSHOTS, Keep
 from tests.browser.served import Served
 from tests.flow.conftest import (  # noqa: F401 - the whole way, for a test that looks at its end
     idle_farm,
@@ -83,7 +83,7 @@ def pictures(pytestconfig: pytest.Config) -> bool:
     """Whether somebody wants to look at the pages: `make pictures`."""
     wanted = bool(pytestconfig.getoption("pictures"))
     if wanted:
-        look.SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     return wanted
 
 
