@@ -1,7 +1,7 @@
 """A console, a browser and a page; tests say only what a person does and sees."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.browser import barns, cameras
 from tests.browser.cameras import DAY, Shots, on
+from tests.browser.pages import visit
 from tests.browser.served import Served
+from tests.browser.served_edge import ServedEdge
 from tests.flow.conftest import (  # noqa: F401 - the whole way, for a test that looks at its end
     idle_farm,
     two_sites,
@@ -26,7 +28,7 @@ ARGUMENTS = [
 ]
 # A page may wait for its next second, or for a server that starts on a busy machine.
 expect.set_options(timeout=60_000)
-SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
+Keep = Callable[[str], None]
 
 
 # Not for the whole session: its event loop must be gone when asynchronous tests run.
@@ -46,6 +48,15 @@ def console(cloud_db: Any, engines: dict[str, str]) -> Iterator[Served]:
     """A console on a fresh database that has one company with one person, and its pictures."""
     barns.add_company(cloud_db.admin_url)
     served = Served(cloud_db.url, FARMIQ_CLOUD_S3_URL=engines["FARMIQ_CLOUD_S3_URL"])
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def edge(edge_db: Any, engines: dict[str, str]) -> Iterator[ServedEdge]:
+    """An edge's console, without anything else of the edge."""
+    served = ServedEdge(edge_db.url, FARMIQ_EDGE_S3_URL=engines["FARMIQ_EDGE_S3_URL"])
     served.start()
     yield served
     served.stop()
@@ -94,6 +105,20 @@ def context(profile: BrowserContext) -> Iterator[BrowserContext]:
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
     return context.new_page()
+
+
+@pytest.fixture
+def keep(page: Page) -> Keep:
+    """Check what a page must be on every screen, and keep its pictures.
+
+    For what only a journey shows, such as a form with an error; pages/test_pages.py sees the rest.
+    """
+
+    def keep_as(name: str) -> None:
+        wrong = visit.look(page, name)
+        assert not wrong, wrong
+
+    return keep_as
 
 
 @pytest.fixture

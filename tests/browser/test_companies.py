@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.pages.visit import SCREENSHOTS
 from tests.browser.served import Served
 from tests.support import databases
 

@@ -4,7 +4,6 @@ import base64
 import re
 import time
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from farmiq.cloud.identity import second_factor
 from farmiq.plumbing import sealing
 from tests.browser import barns, flocks, person
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.pages import visit
+from tests.browser.pages.visit import SCREENSHOTS
 from tests.browser.served import Served
-from tests.browser.test_look import OF_COLOURS, THEMES, WIDTHS
 
 
 @pytest.fixture
@@ -33,27 +32,8 @@ def console(cloud_db: Any, tmp_path: Path) -> Iterator[Served]:
 
 
 def keep(page: Page, name: str) -> None:
-    """What every page must be on every screen, and a picture of it."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    for width, theme in product(WIDTHS, THEMES):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
-        person.expect_accessible(page, rules=() if theme == THEMES[0] else OF_COLOURS)
-        person.expect_no_sideways_scrolling(page)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
-
-
-def expect_figures_marked(page: Page) -> None:
-    """Digits stand in figures, times, ids and texts of people only."""
-    loose = page.evaluate(
-        """() => {
-          const copy = document.querySelector("main").cloneNode(true);
-          const known = "[data-value], time, code, .text, select, h1, h2, .hint, label, svg";
-          copy.querySelectorAll(known).forEach((node) => node.remove());
-          return copy.innerText.match(/\\d[\\d.,]*/g) || [];
-        }"""
-    )
-    assert not [text for text in loose if text not in {"06", "00", "4", "7"}], loose
+    wrong = visit.look(page, name)
+    assert not wrong, wrong
 
 
 def test_person_turns_on_the_second_factor_and_signs_in_with_it(
@@ -61,7 +41,6 @@ def test_person_turns_on_the_second_factor_and_signs_in_with_it(
 ) -> None:
     person.sign_in(page, console, path="/settings/account")
     expect(page.locator(".sentence")).to_have_text("Your account")
-    keep(page, "account")
     page.get_by_label("Current password").nth(1).fill(barns.PASSWORD)
     page.get_by_role("button", name="Set up a second factor").click()
     expect(page.locator(".qr")).to_be_visible()
@@ -111,7 +90,6 @@ def test_owner_downloads_the_report_and_subscribes(
 ) -> None:
     person.sign_in(page, console, path="/reports")
     expect(page.get_by_text("No farm yet")).to_be_visible()
-    keep(page, "reports-empty")
     life = flocks.a_farm(cloud_db.url, cloud_db.admin_url)
     batch_id = life.flocks[0].batch_id
     page.goto(f"{console.url}/reports")
@@ -135,7 +113,6 @@ def test_owner_downloads_the_report_and_subscribes(
     expect(page.locator("#sent li")).to_have_count(2)
     expect(page).to_have_title("(1) Reports")
     keep(page, "reports")
-    expect_figures_marked(page)
     # Somebody else of the company may look, and may not end what is not theirs.
     page.context.clear_cookies()
     person.sign_in(page, console, email=flocks.OPERATOR, path="/reports")

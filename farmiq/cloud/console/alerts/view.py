@@ -399,7 +399,7 @@ class DetailView:
     links: tuple[Link, ...]
     rule_sentence: str
     advice: str
-    values: tuple[Quantity, ...]
+    values: tuple[tuple[str, Quantity], ...]
     times_before: int
     may_act: bool
     page: str = "alerts"
@@ -473,16 +473,21 @@ def detail_view(
     )
 
 
-def _values(episode: Episode) -> tuple[Quantity, ...]:
+def _values(episode: Episode) -> tuple[tuple[str, Quantity], ...]:
+    """With the column that each comes from."""
     signal = episode.signal
     if signal is None or signal == "edge.heard":
         return ()
     named = (
-        (_("first value"), episode.first_value),
-        (_("worst value"), episode.worst_value),
-        (_("last value"), episode.last_value),
+        ("first_value", _("first value"), episode.first_value),
+        ("worst_value", _("worst value"), episode.worst_value),
+        ("last_value", _("last value"), episode.last_value),
     )
-    return tuple(_quantity(value, signal, label) for label, value in named if value is not None)
+    return tuple(
+        (column, _quantity(value, signal, label))
+        for column, label, value in named
+        if value is not None
+    )
 
 
 def _links(episode: Episode, rule: Mapping[str, Any] | None) -> tuple[Link, ...]:

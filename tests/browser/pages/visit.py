@@ -1,0 +1,194 @@
+"""One visit of a page, and everything that is looked at during it.
+
+A page is loaded once, on a wide screen; what its live stream says first comes when the test has
+changed something. Then: figures against SQL, digits outside of figures, layout shifts, what it
+loads, errors, requests to others; on each screen and theme axe, sideways scrolling and a picture.
+What is wrong is collected, so that one run tells all of it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from axe_playwright_python.base import AXE_SCRIPT
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page
+
+from tests.browser import patience, person
+from tests.browser.pages.recount import Recount
+from tests.browser.served import Served
+
+SCREENSHOTS = Path(__file__).parents[3] / "artefacts" / "screenshots"
+PHONE, WIDE = 360, 1180
+Theme = Literal["light", "dark"]
+# In an order that changes one thing at a time.
+SCREENS: tuple[tuple[int, Theme], ...] = (
+    (WIDE, "light"), (WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"),
+)  # fmt: skip
+# A theme is other colours on the same page: what else axe looks at has been looked at.
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+MAX_SHIFT = 0.1
+MAX_SCRIPT_BYTES, MAX_STYLE_BYTES = 60_000, 20_000
+
+# Layout shifts are summed from the first paint on. The stream opens when the test says so: the
+# page then hears "changed" first and fetches what the test has changed.
+WATCHED = """
+window.seen = { shift: 0, moved: [], refreshed: 0 };
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) {
+    seen.shift += entry.value;
+    seen.moved.push(...entry.sources.map((s) => s.node?.className ?? s.node?.nodeName));
+  }
+}).observe({ type: "layout-shift", buffered: true });
+document.addEventListener("refreshed", () => { seen.refreshed += 1; });
+const Real = EventSource;
+window.EventSource = class extends EventTarget {
+  constructor(url) {
+    super();
+    window.openStream = () => {
+      this.real = new Real(url);
+      for (const kind of ["changed", "beat", "deaf", "error"])
+        this.real.addEventListener(kind, () => this.dispatchEvent(new Event(kind)));
+    };
+  }
+  close() { this.real?.close(); }
+};
+"""
+# A page without a live part has nothing to wait for.
+OPEN_STREAM = "() => window.openStream?.()"
+REFRESHED = "() => !window.openStream || seen.refreshed > 0"
+# Of the images that are not folded away, those near the top.
+DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
+  .filter(i => i.getBoundingClientRect().top < 800)
+  .every(i => i.complete && i.naturalWidth)"""
+# Figures, and digits outside of figures, times, ids, texts of people, and words to choose from.
+FOUND = """() => {
+  const stray = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const kept = "[data-value], time, code, .text, .copy, .plot, select, label, .hint, .qr, .secret, .tabs, .wrong-text, button";
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (/[0-9]/.test(node.data) && !node.parentElement.closest(kept)) stray.push(node.data.trim());
+  }
+  const loaded = performance.getEntriesByType("resource");
+  const bytes = (tail) => loaded.filter((entry) => entry.name.endsWith(tail))
+    .reduce((sum, entry) => sum + entry.encodedBodySize, 0);
+  return {
+    stray, shift: seen.shift, moved: [...new Set(seen.moved)].slice(0, 8),
+    script: bytes(".js"), style: bytes(".css"),
+    figures: [...document.querySelectorAll("[data-value]")].filter((e) => e.dataset.value !== "")
+      .map((e) => [e.dataset.name ?? "", e.dataset.key ?? "", e.dataset.value]),
+  };
+}"""
+
+
+def look(page: Page, name: str) -> list[str]:
+    """What is wrong with the page on any screen, light or dark; its pictures are kept."""
+    wrong = []
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate(AXE_SCRIPT)
+    for width, theme in SCREENS:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=theme)
+        patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
+        rules = {} if theme == "light" else {"runOnly": list(OF_COLOURS)}
+        found = Axe("").run(page, options={"resultTypes": ["violations"], **rules})
+        if found.violations_count:
+            wrong.append(f"at {width} {theme}: {found.generate_report()}")
+        wrong += too_wide(page)
+        page.mouse.move(0, 0)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
+    page.set_viewport_size({"width": WIDE, "height": 800})
+    return wrong
+
+
+def too_wide(page: Page) -> list[str]:
+    wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if wider <= 0:
+        return []
+    return [f"is {wider} px wider than the screen: {page.evaluate(person.TOO_WIDE)}"]
+
+
+class Visitor:
+    """Somebody who is signed in and goes from page to page."""
+
+    def __init__(self, context: BrowserContext, served: Served) -> None:
+        context.add_init_script(WATCHED)
+        self.page = context.new_page()
+        self.wrong: list[str] = []
+        self.seen: set[str] = set()
+        self._served = served
+        self._said: list[str] = []
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self._said.append(str(error)))
+        self.page.on("request", self._asks)
+
+    def _hear(self, said: Any) -> None:
+        if said.type == "error":
+            self._said.append(said.text)
+
+    def _asks(self, request: Any) -> None:
+        if not request.url.startswith((f"{self._served.url}/", "data:", "blob:")):
+            self._said.append(f"asked another host: {request.url}")
+
+    def see(
+        self,
+        address: str,
+        name: str,
+        *,
+        recount: Recount,
+        change: Callable[[], None] | None = None,
+        status: int = 200,
+    ) -> None:
+        """All of it for the page at this address; `name` is that of its pictures."""
+        found = self._open(address, change, status)
+        self.wrong += [f"{address} {problem}" for problem in self._judged(found)]
+        self.wrong += [
+            f"{address} {problem}" for problem in recount.wrong(found["figures"], address)
+        ]
+        self.wrong += [f"{address} {problem}" for problem in look(self.page, name)]
+        self._forget(address, status)
+
+    def glance(self, address: str, *, status: int = 200) -> None:
+        """Only what text of others could break: no script of it runs, nothing is too wide."""
+        found = self._open(address, None, status)
+        if found["shift"] > MAX_SHIFT:
+            self.wrong.append(f"{address} shifts by {found['shift']:.3f}: {found['moved']}")
+        for width in (WIDE, PHONE):
+            self.page.set_viewport_size({"width": width, "height": 800})
+            self.wrong += [f"{address} {problem}" for problem in too_wide(self.page)]
+        self.page.set_viewport_size({"width": WIDE, "height": 800})
+        if self.page.evaluate("window.evil") is not None:
+            self.wrong.append(f"{address} ran a script of stored text")
+        self._forget(address, status)
+
+    def check(self) -> None:
+        assert not self.wrong, f"{len(self.wrong)} problems:\n" + "\n".join(self.wrong)
+
+    def _open(self, address: str, change: Callable[[], None] | None, status: int) -> Any:
+        answer = self.page.goto(f"{self._served.url}{address}")
+        if answer is None or answer.status != status:
+            self.wrong.append(f"{address} answers {answer and answer.status}")
+        if change:
+            change()
+        self.page.evaluate(OPEN_STREAM)
+        self.page.wait_for_function(REFRESHED)
+        self.seen.add(address)
+        return self.page.evaluate(FOUND)
+
+    def _judged(self, found: Any) -> list[str]:
+        problems = [f"has digits outside of figures: {text!r}" for text in found["stray"]]
+        if found["shift"] > MAX_SHIFT:
+            problems.append(f"shifts by {found['shift']:.3f}: {found['moved']}")
+        if found["script"] > MAX_SCRIPT_BYTES or found["style"] > MAX_STYLE_BYTES:
+            problems.append(f"loads {found['script']} B of scripts, {found['style']} B of styles")
+        return problems
+
+    def _forget(self, address: str, status: int) -> None:
+        """What the browser complained about; a page that says no is told to it as a failure."""
+        self.wrong += [
+            f"{address} says: {said}"
+            for said in self._said
+            if status == 200 or str(status) not in said
+        ]
+        self._said.clear()
