@@ -71,7 +71,6 @@ def fill(url: str, *, now: datetime | None = None) -> Day:
         _backlog(owner, at)
         _alerts(owner, at)
         _losses_and_commands(owner, at)
-        _entries(owner, at)
         readable, broken, others = _rejected(owner, at)
         owner.execute("truncate audit_log")
     return Day(readable, broken, others, incomplete_id, others_session_id)
@@ -230,21 +229,23 @@ def _losses_and_commands(owner: psycopg.Connection, at: datetime) -> None:
     )
 
 
-def _entries(owner: psycopg.Connection, at: datetime) -> None:
-    """Yesterday's: today's figures begin at nothing."""
-    yesterday = at - timedelta(days=1)
-    event_id = ids.new()
-    owner.execute(
-        "insert into barn_records (event_id, tenant_id, farm_id, barn_id, record_id, record_type, "
-        "value_number, recorded_by_ref, recorded_at, occurred_at) values (%s, %s, %s, 'barn-1', "
-        "%s, 'mortality', 4, 'anna', %s, %s)",
-        (event_id, TENANT, FARM, str(event_id), yesterday, yesterday),
-    )
-    owner.execute(
-        "insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, source, quantity_kg, "
-        "occurred_at, recorded_by) values (%s, %s, %s, 'barn-1', 'MANUAL', 320, %s, 'anna')",
-        (ids.new(), TENANT, FARM, yesterday),
-    )
+def add_entries(url: str) -> tuple[str, str]:
+    """Deaths and feed that anna entered yesterday; ids by which corrections name them."""
+    record_id, intake_id, at = ids.new(), ids.new(), datetime.now(UTC) - timedelta(days=1)
+    with psycopg.connect(url) as owner:
+        owner.execute(
+            "insert into barn_records (event_id, tenant_id, farm_id, barn_id, record_id, "
+            "record_type, value_number, recorded_by_ref, recorded_at, occurred_at) values "
+            "(%s, %s, %s, 'barn-1', %s, 'mortality', 4, 'anna', %s, %s)",
+            (record_id, TENANT, FARM, str(record_id), at, at),
+        )
+        owner.execute(
+            "insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, source, "
+            "quantity_kg, occurred_at, recorded_by) values (%s, %s, %s, 'barn-1', 'MANUAL', 320, "
+            "%s, 'anna')",
+            (intake_id, TENANT, FARM, at),
+        )
+    return str(record_id), str(intake_id)
 
 
 def message(tenant_id: str, at: datetime, value: object) -> tuple[str, bytes]:

@@ -277,9 +277,7 @@ def test_edge(edge: ServedEdge, edge_db: Any, browser: Browser, engines: dict[st
         recount = Recount(connection, counted_edge.QUERIES)
         go_through(visitor, {"sign-in": "/sign-in"}, recount, prefix="edge-")
         edges.sign_in(visitor.page, edge)
-        ((record, intake),) = connection.execute(
-            "select (select record_id from barn_records), (select intake_id from feed_intakes)"
-        ).fetchall()
+        record, intake = edge_day.add_entries(admin_url)
         addresses = go_through(
             visitor, EDGE, recount, prefix="edge-", weighing=day.incomplete_id,
             broken=day.broken_id, record=record, intake=intake,

@@ -65,7 +65,8 @@ DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
 FOUND = """() => {
   const stray = [];
   const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  const kept = "[data-value], time, code, .text, .copy, .plot, select, label, .hint, .qr, .secret, .tabs, .wrong-text, button";
+  const kept = "[data-value], time, code, .text, .copy, .plot, .secret, .qr, " +
+    "select, label, button, .tabs, .hint, .wrong-text";
   while (walker.nextNode()) {
     const node = walker.currentNode;
     if (/[0-9]/.test(node.data) && !node.parentElement.closest(kept)) stray.push(node.data.trim());

@@ -528,8 +528,15 @@ def timeline(
     lines = [moment("opened", episode.opened_at, TONES[episode.severity], _("It began"))]
     if (episode.raised_at - episode.opened_at).total_seconds() > WORTH_SAYING_S:
         lines.append(moment("raised", episode.raised_at, "info", _("It was found here")))
+    # Of a step that no contact fits nobody heard.
+    heard = {message["step"] for message in messages}
     lines += [
-        moment(f"step-{step['step']}", step["created_at"], "info", _(_STEPS[step["step"]]))
+        moment(
+            f"step-{step['step']}",
+            step["created_at"],
+            "info",
+            _(_STEPS[step["step"]]) if step["step"] in heard else _("No contact fits: not told"),
+        )
         for step in steps
         if step["step"] in _STEPS
     ]
