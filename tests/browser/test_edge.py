@@ -10,6 +10,8 @@ from tests.browser.served_edge import ServedEdge
 from tests.support import databases, edge_day
 from tests.support.edge_day import TENANT, WAITING, Day
 
+GREY = "rgb(93, 103, 98)"
+
 
 @pytest.fixture
 def day(edge_db: Any) -> Day:
@@ -56,10 +58,23 @@ def test_operator_without_internet_enters_deaths_and_redrives_a_message(
     with databases.connected(edge_db.admin_url) as owner:
         owner.execute("update barn_records set value_number = 3")
     expect(page.locator('[data-name="edge.dead"]')).to_have_text("3")
+    # Somebody is about to write down another one when the machine goes off.
+    form = page.context.new_page()
+    form.goto(f"{edge.url}/records/new?place=valley-farm/barn-1/")
+    form.get_by_label("How many animals are dead?").fill("1")
     edge.stop()
     person.expect_pill(page, "Reconnecting (data may be old)")
+    expect(page).to_have_title("(?) Today")
+    expect(page.locator('[data-name="edge.dead"]')).to_have_css("color", GREY)
+    form.get_by_role("button", name="Save").click()
+    expect(form.locator("#waiting-forms")).to_contain_text("1 entry waits")
     edge.start()
     person.expect_pill(page, "Live")
+    expect(page.locator('[data-name="edge.dead"]')).not_to_have_css("color", GREY)
+    form.goto(f"{edge.url}/records")
+    patience.until(
+        lambda: count(edge_db, "select count(*) from barn_records") == 2, "the other one is stored"
+    )
     assert count(edge_db, "select count(*) from telemetry_raw") == 1
     # The link was cut, and a server that starts answers 503 until it is ready.
     assert not [text for text in complaints if "ERR_" not in text and "503" not in text]

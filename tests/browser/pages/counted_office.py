@@ -50,7 +50,8 @@ QUERIES: dict[str, Counted] = {
     "contact.escalate_after_min": "select escalate_after_min from alert_settings",
     "delivery.dead_letters": f"select coalesce(sum(count), 0) {_LETTERS}",
     "delivery.waiting": """
-        select case %(key)s when 'edges' then (select coalesce(sum(waiting), 0) from edge_heartbeats)
+        select case %(key)s
+          when 'edges' then (select coalesce(sum(waiting), 0) from edge_heartbeats)
           when 'entries' then (select count(*) from posted_events where published_at is null)
           else (select count(*) from alert_messages where state = 'pending') end""",
     "delivery.events": f"select sum(events) {_DAY}",

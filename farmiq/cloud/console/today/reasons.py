@@ -142,7 +142,8 @@ def _order(now: datetime) -> Callable[[Reason], tuple[int, bool, timedelta, str]
     """The newest of a rank first: somebody has lived with the old ones for a while."""
 
     def order(reason: Reason) -> tuple[int, bool, timedelta, str]:
-        return reason.rank, reason.is_acknowledged, now - (reason.since or now), reason.cause
+        age = timedelta.max if reason.since is None else now - reason.since
+        return reason.rank, reason.is_acknowledged, age, reason.cause
 
     return order
 

@@ -188,9 +188,9 @@ def test_site_with_overdue_images_and_its_cameras_alerts_are_one_reason() -> Non
     ]  # fmt: skip
     since = {SITE: ago(180)}
     found = reasons.reasons(known(sites=[site(overdue=3)], sites_since=since, episodes=alerts))
-    assert causes(found) == [f"site:{SITE}", "camera:low_battery|x"]
-    assert (found[0].since, found[0].where) == (ago(180), "East field")
-    assert found[0].places == {("site", str(SITE))}
+    assert causes(found) == ["camera:low_battery|x", f"site:{SITE}"]
+    assert (found[1].since, found[1].where) == (ago(180), "East field")
+    assert found[1].places == {("site", str(SITE))}
 
 
 def test_clock_that_runs_ahead_is_a_reason_with_how_far() -> None:
