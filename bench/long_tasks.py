@@ -15,7 +15,6 @@ from farmiq.cloud.identity.sign_in import COOKIE
 from farmiq.config import state_dir
 from farmiq.lab.stack import debian
 
-PHONE = {"width": 360, "height": 800}
 _WATCHED = """
 window.seen = { longest: 0, shift: 0 };
 new PerformanceObserver((list) => {
@@ -44,7 +43,7 @@ async def busy(
     found = {}
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=arguments)
-        context = await browser.new_context(viewport=PHONE)
+        context = await browser.new_context(viewport={"width": 360, "height": 800})
         await context.add_cookies([{"name": COOKIE, "value": token, "url": url}])
         await context.add_init_script(_WATCHED)
         for name, address in pages.items():

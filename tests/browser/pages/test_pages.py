@@ -35,7 +35,7 @@ from tests.browser.pages import (
     hostile,
 )
 from tests.browser.pages.recount import Recount
-from tests.browser.pages.visit import PHONE, WIDE, Visitor
+from tests.browser.pages.visit import WIDE, Visitor
 from tests.browser.served import Served
 from tests.browser.served_edge import ServedEdge
 from tests.support import databases, edge_day
@@ -111,12 +111,15 @@ PARTS = ("/rows", "/parts", "/now")
 PARTS_WHOLE = ("/today", "/readings")
 
 
-def pages_without_a_visit(app: FastAPI, *tables: Pages) -> list[str]:
+def pages_without_a_visit(app: FastAPI | None, *tables: Pages) -> list[str]:
     """Routes for people that no address of the tables leads to."""
+    assert app is not None
     routes = [
         route
         for route in app.routes
-        if isinstance(route, APIRoute) and not route.include_in_schema and "GET" in route.methods
+        if isinstance(route, APIRoute)
+        and not route.include_in_schema
+        and "GET" in (route.methods or ())
     ]
     visited = set()
     for address in (address for table in tables for address in table.values()):
@@ -154,7 +157,6 @@ def with_hostile_text(visitor: Visitor, addresses: list[str], admin_url: str) ->
     """The same pages again, on a phone, when everything written down tries to break them."""
     changed = hostile.poison(admin_url)
     assert len(changed) >= 6, changed
-    visitor.page.set_viewport_size({"width": PHONE, "height": 800})
     for address in addresses:
         visitor.glance(address)
 
