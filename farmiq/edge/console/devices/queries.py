@@ -79,7 +79,7 @@ async def losses(connection: db.Connection, tenant_id: str, device_id: str) -> l
 async def counts(
     connection: db.Connection, tenant_id: str, device_id: str, *, since: datetime
 ) -> Counts:
-    (found,) = await db.fetch_as(
+    (counted,) = await db.fetch_as(
         connection,
         Counts,
         """
@@ -92,4 +92,4 @@ async def counts(
         """,
         {"tenant": tenant_id, "device": device_id, "since": since, "max": MAX_COUNTED},
     )
-    return found
+    return counted

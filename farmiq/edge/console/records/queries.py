@@ -112,11 +112,12 @@ async def silos(connection: db.Connection, tenant_id: str) -> list[str]:
 
 
 async def entries(
-    connection: db.Connection, tenant_id: str, *, barn: bool, feed: bool
+    connection: db.Connection, tenant_id: str, *, barn: bool, feed: bool, devices: bool
 ) -> list[Entry]:
-    """The newest of all kinds that the key may read."""
+    """The newest of all kinds that the key may read: of people, or with those of devices."""
     values: dict[str, Any] = {
-        "tenant": tenant_id, "barn": barn, "feed": feed, "limit": MAX_ENTRIES,
+        "tenant": tenant_id, "barn": barn, "feed": feed, "devices": devices,
+        "limit": MAX_ENTRIES,
     }  # fmt: skip
     return await db.fetch_as(
         connection,
@@ -130,6 +131,7 @@ async def entries(
               exists (select from barn_records n
                 where n.tenant_id = r.tenant_id and n.replaces = r.record_id) as is_replaced
             from barn_records r where %(barn)s and tenant_id = %(tenant)s
+              and (%(devices)s or device_id is null)
             order by occurred_at desc limit %(limit)s)
           union all
           (select intake_id, intake_id::text, intake_id::text, 'intake', barn_id, quantity_kg,
@@ -137,11 +139,13 @@ async def entries(
               exists (select from posted_events p where p.tenant_id = i.tenant_id
                 and p.event_type = 'feed.intake.recorded' and p.replaces = i.intake_id::text)
             from feed_intakes i where %(feed)s and tenant_id = %(tenant)s
+              and (%(devices)s or recorded_by is not null)
             order by occurred_at desc limit %(limit)s)
           union all
           (select event_id, event_id::text, null, 'lot', barn_id, quantity_kg, null, 'kg',
               feed_lot_id, occurred_at, recorded_by, false
             from feed_lots where %(feed)s and tenant_id = %(tenant)s
+              and (%(devices)s or recorded_by is not null)
             order by occurred_at desc limit %(limit)s))
         select e.id, e.replaced_as, e.kind, e.barn_id, e.number, e.text, e.unit, e.detail,
           e.occurred_at, e.entered_by, e.is_replaced,
@@ -155,7 +159,7 @@ async def entries(
 
 async def record(connection: db.Connection, tenant_id: str, record_id: str) -> Corrected | None:
     """A record that is stored here, as the form shows it."""
-    found = await db.fetch_as(
+    stored = await db.fetch_as(
         connection,
         Corrected,
         """
@@ -166,12 +170,12 @@ async def record(connection: db.Connection, tenant_id: str, record_id: str) -> C
         """,
         (tenant_id, record_id),
     )
-    return found[0] if found else None
+    return stored[0] if stored else None
 
 
 async def intake(connection: db.Connection, tenant_id: str, intake_id: str) -> Corrected | None:
     """Feed taken in that is stored here, as the form shows it."""
-    found = await db.fetch_as(
+    stored = await db.fetch_as(
         connection,
         Corrected,
         """
@@ -180,4 +184,4 @@ async def intake(connection: db.Connection, tenant_id: str, intake_id: str) -> C
         """,
         (tenant_id, intake_id),
     )
-    return found[0] if found else None
+    return stored[0] if stored else None

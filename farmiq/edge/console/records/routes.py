@@ -42,7 +42,7 @@ LOT = api.BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, message=feed.NO
 class EntryForm:
     """One form: its address and heading, the area that the key needs, how it is read.
 
-    With `find` it also corrects: an entry is found by the id that a correction names.
+    With `find` it also corrects: an entry is stored by the id that a correction names.
     """
 
     path: str
@@ -80,13 +80,15 @@ class RecordPages:
             )
 
     async def records(self, request: Request) -> Response:
+        shows_devices = request.query_params.get("of") == "all"
         async with self.pages.visit(request, "barn", "feed") as visit:
             connection, tenant, now, signed_in = visit
             entries = await queries.entries(
-                connection, tenant.tenant_id, barn=tenant.reads("barn"), feed=tenant.reads("feed")
-            )
+                connection, tenant.tenant_id, barn=tenant.reads("barn"), feed=tenant.reads("feed"),
+                devices=shows_devices,
+            )  # fmt: skip
         done = request.query_params.get("done") == "1"
-        shown = view.records_view(tenant, entries, now=now, done=done)
+        shown = view.records_view(tenant, entries, now=now, done=done, shows_devices=shows_devices)
         return await self.pages.page("edge_records.html", signed_in, shown)
 
     def _shows(self, form: EntryForm) -> look.Endpoint:
@@ -202,11 +204,11 @@ class RecordPages:
 
 async def _corrected(visit: Visit, form: EntryForm, replaces: str) -> dict[str, str]:
     """The values of the entry that is to be corrected. Raises HttpError 404."""
-    found = form.find and await form.find(visit.connection, visit.tenant.tenant_id, replaces)
-    if not found:
+    stored = form.find and await form.find(visit.connection, visit.tenant.tenant_id, replaces)
+    if not stored:
         raise HttpError(404, "there is no such entry at this edge")
     barns = await queries.barns(visit.connection, visit.tenant.tenant_id, now=visit.now)
-    return view.values_of(found, view.places(barns, visit.tenant))
+    return view.values_of(stored, view.places(barns, visit.tenant))
 
 
 def _read(

@@ -30,6 +30,14 @@ class RecordsView(PageView):
     may_record: bool
     may_feed: bool
     done: bool
+    shows_devices: bool
+
+    @property
+    def tabs(self) -> list[tuple[str, str, str]]:
+        return [
+            ("people", _("Of people"), "/records"),
+            ("all", _("Also of devices"), "/records?of=all"),
+        ]
 
 
 def label(kind: str) -> str:
@@ -41,7 +49,7 @@ def label(kind: str) -> str:
 
 
 def records_view(
-    tenant: Tenant, entries: Sequence[Entry], *, now: datetime, done: bool
+    tenant: Tenant, entries: Sequence[Entry], *, now: datetime, done: bool, shows_devices: bool
 ) -> RecordsView:
     zone = words.zone(tenant.timezone)
     return RecordsView(
@@ -63,6 +71,7 @@ def records_view(
         may_record=tenant.may("barn", "operator"),
         may_feed=tenant.may("feed", "operator"),
         done=done,
+        shows_devices=shows_devices,
     )
 
 
