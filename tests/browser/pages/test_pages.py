@@ -93,7 +93,8 @@ EDGE: Pages = {
     "devices": "/devices", "device": "/devices/climate-2", "station": "/devices/scale-1",
     "delivery": "/delivery", "dead-letters": "/delivery/dead-letters",
     "quarantine": "/delivery/quarantine", "rejected": "/delivery/quarantine/{broken}",
-    "records": "/records", "records-all": "/records?of=all", "record": "/records/new?kind=treatment",
+    "records": "/records", "records-all": "/records?of=all",
+    "record": "/records/new?kind=treatment",
     "record-correction": "/records/new?replaces={record}",
     "intake-correction": "/feed/intakes/new?replaces={intake}", "lot": "/feed/lots/new",
 }  # fmt: skip
