@@ -11,7 +11,7 @@ from playwright.sync_api import APIResponse, Page, expect
 
 from farmiq.lab.simulate.life.flocks import Life
 from tests.browser import barns, flocks, person
-from tests.browser.conftest import Keep
+from tests.browser.look import Keep
 from tests.browser.served import Served
 from tests.support import databases
 

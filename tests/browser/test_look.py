@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser import barns, cameras, person
 from tests.browser.cameras import Shots
-from tests.browser.conftest import Keep
+from tests.browser.look import Keep
 from tests.browser.served import Served
 
 

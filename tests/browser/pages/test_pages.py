@@ -26,6 +26,7 @@ from tests.browser import (
     troubles,
 )
 from tests.browser.cameras import Shots
+from tests.browser.look import WIDE
 from tests.browser.pages import (
     counted_batches,
     counted_cameras,
@@ -35,7 +36,7 @@ from tests.browser.pages import (
     hostile,
 )
 from tests.browser.pages.recount import Recount
-from tests.browser.pages.visit import WIDE, Visitor
+from tests.browser.pages.visit import Visitor
 from tests.browser.served import Served
 from tests.browser.served_edge import ServedEdge
 from tests.support import databases, edge_day
@@ -137,9 +138,13 @@ def pages_without_a_visit(app: FastAPI | None, *tables: Pages) -> list[str]:
 
 
 @pytest.fixture
-def visitor(browser: Browser, console: Served) -> Iterator[Visitor]:
-    context = browser.new_context(viewport={"width": WIDE, "height": 800}, service_workers="block")
-    yield Visitor(context, console)
+def visitor(browser: Browser, console: Served, *, pictures: bool) -> Iterator[Visitor]:
+    context = browser.new_context(
+        viewport={"width": WIDE, "height": 800},
+        service_workers="block",
+        device_scale_factor=2 if pictures else 1,
+    )
+    yield Visitor(context, console, pictures=pictures)
     context.close()
 
 
@@ -267,15 +272,21 @@ def test_cameras(console: Served, visitor: Visitor, shots: Shots) -> None:
     visitor.check()
 
 
-def test_edge(edge: ServedEdge, edge_db: Any, browser: Browser, engines: dict[str, str]) -> None:
+def test_edge(
+    edge: ServedEdge, edge_db: Any, browser: Browser, engines: dict[str, str], *, pictures: bool
+) -> None:
     without = pages_without_a_visit(edge.app, EDGE, {"sign-in": "/sign-in"})
     assert not without, f"no visit in {__name__} leads to: {without}"
     admin_url = edge_db.admin_url
     edge_day.add_key(admin_url, tenant=edge_day.TENANT, role="admin")
     day = edge_day.fill(admin_url)
     edges.show_pictures(admin_url, engines["FARMIQ_EDGE_S3_URL"], day)
-    context = browser.new_context(viewport={"width": WIDE, "height": 800}, service_workers="block")
-    visitor = Visitor(context, edge)
+    context = browser.new_context(
+        viewport={"width": WIDE, "height": 800},
+        service_workers="block",
+        device_scale_factor=2 if pictures else 1,
+    )
+    visitor = Visitor(context, edge, pictures=pictures)
     with databases.connected(admin_url, autocommit=True) as connection:
         recount = Recount(connection, counted_edge.QUERIES)
         go_through(visitor, {"sign-in": "/sign-in"}, recount, prefix="edge-")

@@ -8,26 +8,15 @@ What is wrong is collected, so that one run tells all of it.
 
 from collections.abc import Callable
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from axe_playwright_python.base import AXE_SCRIPT
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Error, Page
+from playwright.sync_api import BrowserContext
 
-from tests.browser import patience, person
+from tests.browser import look
+from tests.browser.look import PHONE, WIDE
 from tests.browser.pages.recount import Recount
 from tests.browser.served import Served
 
-SCREENSHOTS = Path(__file__).parents[3] / "artefacts" / "screenshots"
-PHONE, WIDE = 360, 1180
-Theme = Literal["light", "dark"]
-# In an order that changes one thing at a time.
-SCREENS: tuple[tuple[int, Theme], ...] = (
-    (WIDE, "light"), (WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"),
-)  # fmt: skip
-# A theme is other colours on the same page: what else axe looks at has been looked at.
-OF_COLOURS = ("color-contrast", "link-in-text-block")
 MAX_SHIFT = 0.1
 MAX_SCRIPT_BYTES, MAX_STYLE_BYTES = 60_000, 20_000
 
@@ -58,11 +47,6 @@ window.EventSource = class extends EventTarget {
 # A page without a live part has nothing to wait for.
 OPEN_STREAM = "() => window.openStream?.()"
 REFRESHED = "() => !window.openStream || seen.refreshed > 0"
-FITS = "() => document.documentElement.scrollWidth <= innerWidth"
-# Of the images that are not folded away, those near the top.
-DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
-  .filter(i => i.getBoundingClientRect().top < 800)
-  .every(i => i.complete && i.naturalWidth)"""
 # Figures, and digits outside of figures, times, ids, texts of people, and words to choose from.
 FOUND = """() => {
   const stray = [];
@@ -85,45 +69,14 @@ FOUND = """() => {
 }"""
 
 
-def look(page: Page, name: str) -> list[str]:
-    """What is wrong with the page on any screen, light or dark; its pictures are kept."""
-    wrong = []
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.evaluate(AXE_SCRIPT)
-    for width, theme in SCREENS:
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
-        patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
-        # Dark colours are the same on both screens.
-        if (width, theme) != (WIDE, "dark"):
-            rules = {} if theme == "light" else {"runOnly": list(OF_COLOURS)}
-            found = Axe("").run(page, options={"resultTypes": ["violations"], **rules})
-            if found.violations_count:
-                wrong.append(f"at {width} {theme}: {found.generate_report()}")
-        wrong += too_wide(page)
-        page.mouse.move(0, 0)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
-    return wrong
-
-
-def too_wide(page: Page) -> list[str]:
-    """A chart takes a moment to follow the screen."""
-    try:
-        page.wait_for_function(FITS, timeout=20_000)
-    except Error:
-        wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        return [f"is {wider} px wider than the screen: {page.evaluate(person.TOO_WIDE)}"]
-    return []
-
-
 class Visitor:
     """Somebody who is signed in and goes from page to page."""
 
-    def __init__(self, context: BrowserContext, served: Served) -> None:
+    def __init__(self, context: BrowserContext, served: Served, *, pictures: bool) -> None:
         context.add_init_script(WATCHED)
         self.page = context.new_page()
         self.wrong: list[str] = []
-        self._served = served
+        self._served, self._pictures = served, pictures
         self._said: list[str] = []
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self._said.append(str(error)))
@@ -151,7 +104,10 @@ class Visitor:
         self.wrong += [
             f"{address} {problem}" for problem in recount.wrong(found["figures"], address)
         ]
-        self.wrong += [f"{address} {problem}" for problem in look(self.page, name)]
+        self.wrong += [
+            f"{address} {problem}"
+            for problem in look.problems(self.page, name, pictures=self._pictures)
+        ]
         self._forget(address)
 
     def glance(self, address: str) -> None:
@@ -160,7 +116,7 @@ class Visitor:
         self.wrong += [f"{address} {problem}" for problem in _shifts(found)]
         for width in (PHONE, WIDE):
             self.page.set_viewport_size({"width": width, "height": 800})
-            self.wrong += [f"{address} {problem}" for problem in too_wide(self.page)]
+            self.wrong += [f"{address} {problem}" for problem in look.too_wide(self.page)]
         if self.page.evaluate("window.evil") is not None:
             self.wrong.append(f"{address} ran a script of stored text")
         self._forget(address)
