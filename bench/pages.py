@@ -5,6 +5,7 @@ page      one request after the other, each computed anew: Today, Telemetry, and
 static    bytes as many as that page has compressed, from the same server
 viewers   50 live pages at once: each fetches its page, waits as console.js does (half a second, or
           four times as long as the answer took), and fetches again; readings arrive all the time
+browser   one page at a time in Chromium, as a phone, while readings arrive: its longest task
 
 The console runs as a process of its own. Rows are made by SQL: minutes of the last six hours, hours
 and days of 90 days, and of each sensor the readings of the last half an hour.
@@ -23,8 +24,9 @@ import httpx2
 import psycopg
 from fastapi import Response
 
-from bench import ingest, machine, results
+from bench import ingest, long_tasks, machine, results
 from bench.ingest import Running
+from bench.long_tasks import Busy
 from bench.results import Result
 from farmiq import config, services
 from farmiq.cloud.console import service, shared_parts
@@ -42,6 +44,12 @@ PAGES = {
     "Today": "/today",
     "Telemetry": "/readings",
     "a sensor's 90 days": "/telemetry/d-1/temperature/now?range=90d",
+}
+# The same as whole pages.
+WHOLE = {
+    "Today": "/",
+    "Telemetry": "/telemetry",
+    "a sensor's 90 days": "/telemetry/d-1/temperature?range=90d",
 }
 # As console.js waits between two answers.
 PAUSE_S, PAUSE_SHARE = 0.5, 4
@@ -119,6 +127,9 @@ async def _measure(url: str, db_url: str, token: str, plan: Plan, say: Say) -> l
             }
             say(f"{ratios[-1]:.1f} files a page; p95 of {plan.viewers} viewers {p95s[-1]:.2f} s")
             say(f"  {detail['ms alone']} {detail['ms, p95 of the viewers']}")
+    in_browser = [await _in_browser(url, db_url, token, plan) for _ in range(plan.rounds)]
+    longest = [max(page.longest_ms for page in round_.values()) for round_ in in_browser]
+    say(f"longest task {longest} ms")
     return [
         results.of_runs(
             "P16", f"s, p95 of a page with 200 devices and 90 days at {plan.viewers} viewers",
@@ -128,7 +139,26 @@ async def _measure(url: str, db_url: str, token: str, plan: Plan, say: Say) -> l
             "P16 page/file", "time of a page / of a static file of the same size", ratios,
             target="< 100", detail=detail,
         ),
+        results.of_runs(
+            "P16 task", "ms, longest task of a page that is open while readings arrive", longest,
+            target="< 200",
+            detail={
+                "ms by page": {n: round(page.longest_ms) for n, page in in_browser[-1].items()},
+                "layout shift": {n: round(page.shift, 4) for n, page in in_browser[-1].items()},
+                "note": "0: no task took 50 ms",
+            },
+        ),
     ]  # fmt: skip
+
+
+async def _in_browser(url: str, db_url: str, token: str, plan: Plan) -> dict[str, Busy]:
+    ends_at = time.monotonic() + len(WHOLE) * (plan.seconds + 30)
+    change = asyncio.create_task(_change(db_url, ends_at))
+    try:
+        return await long_tasks.busy(url, token, WHOLE, seconds=plan.seconds / len(WHOLE))
+    finally:
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
 
 
 async def _alone(

@@ -20,6 +20,7 @@ from tests.browser import barns, cameras, look
 from tests.browser.cameras import DAY, Shots, on
 from tests.browser.look import SCREENSHOTS, Keep
 from tests.browser.served import Served
+from tests.browser.served_edge import ServedEdge
 from tests.flow.conftest import (  # noqa: F401 - the whole way, for a test that looks at its end
     idle_farm,
     two_sites,
@@ -56,6 +57,15 @@ def console(cloud_db: Any, engines: dict[str, str]) -> Iterator[Served]:
     """A console on a fresh database that has one company with one person, and its pictures."""
     barns.add_company(cloud_db.admin_url)
     served = Served(cloud_db.url, FARMIQ_CLOUD_S3_URL=engines["FARMIQ_CLOUD_S3_URL"])
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def edge(edge_db: Any, engines: dict[str, str]) -> Iterator[ServedEdge]:
+    """An edge's console, without anything else of the edge."""
+    served = ServedEdge(edge_db.url, FARMIQ_EDGE_S3_URL=engines["FARMIQ_EDGE_S3_URL"])
     served.start()
     yield served
     served.stop()

@@ -10,7 +10,7 @@ from tests.browser import barns
 from tests.browser.served import Served
 
 # What reaches beyond the screen, outside of parts that scroll by themselves.
-TOO_WIDE = """() => [...document.querySelectorAll("main *")]
+TOO_WIDE = """() => [...document.querySelectorAll("main *, header *")]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll"))
   .map(e => `${e.tagName}.${e.className} ${Math.round(e.getBoundingClientRect().right)}`)
   .slice(0, 12)"""

@@ -24,6 +24,7 @@ class ServedEdge(Served):
             }
         )
         server = http.HttpServer("farmiq-edge", "test")
+        self.app = server.app
         with contextlib.suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run(settings, server))

@@ -34,7 +34,6 @@ def test_operator_finds_and_acknowledges_a_problem(
     *,
     browser: Browser,
     cloud_db: Any,
-    keep: Keep,
     complaints: list[str],
 ) -> None:
     troubles.add_people(cloud_db.admin_url)
@@ -47,8 +46,6 @@ def test_operator_finds_and_acknowledges_a_problem(
     assert first.evaluate_all("all => all.map(e => e.dataset.severity)") == ["critical"] * 2
     held = page.locator(f"#held-{names['silent']}")
     expect(held.locator("> summary")).to_have_text("2 problems are held back by this one")
-    keep("alerts")
-    _expect_recounted(page, cloud_db.admin_url)
     # Somebody else looks at the same page.
     other = browser.new_context(viewport={"width": 360, "height": 800})
     try:
@@ -78,7 +75,6 @@ def test_operator_finds_and_acknowledges_a_problem(
     expect(page.get_by_role("link", name="The sensor's chart")).to_have_attribute(
         "href", "/telemetry/air-01/temperature"
     )
-    keep("alert")
     page.get_by_text("End it by hand").click()
     page.locator("#end-form").get_by_label("Note").fill("the sensor is broken")
     page.get_by_role("button", name="It is over").click()
@@ -86,33 +82,7 @@ def test_operator_finds_and_acknowledges_a_problem(
     expect(page.locator("#timeline")).to_contain_text("Ended by hand")
     page.goto(f"{console.url}/alerts?state=resolved")
     expect(page.locator(f"#a-{names['moved']}")).to_contain_text("the device was moved")
-    _expect_recounted(page, cloud_db.admin_url)
-    keep("alerts-resolved")
     assert not complaints
-
-
-def _expect_recounted(page: Page, admin_url: str) -> None:
-    """Every figure of the page is what the tables say."""
-    shown = figures(page)
-    counts = dict(
-        troubles.execute(
-            admin_url,
-            "select state, count(*) from alert_episodes where state <> 'withdrawn' group by state",
-        )
-    )
-    for state in ("active", "acknowledged", "resolved"):
-        assert shown.pop(("alert.count", state)) == str(counts.get(state, 0))
-    open_count = counts.get("active") or counts.get("acknowledged", 0)
-    assert shown.pop(("alert.open", "")) == str(open_count)
-    rows = troubles.execute(
-        admin_url,
-        """
-        select episode_id::text, case when state in ('active', 'acknowledged') or is_absence
-          then last_value else worst_value end from alert_episodes
-        """,
-    )
-    values = {("alert.value", row[0]): str(row[1]) for row in rows}
-    assert shown.items() <= values.items()
 
 
 def test_admin_writes_a_rule_tries_and_saves_it(
@@ -126,7 +96,6 @@ def test_admin_writes_a_rule_tries_and_saves_it(
     person.sign_in(page, console, email=troubles.ADMIN)
     page.goto(f"{console.url}/alerts/rules")
     expect(page.locator(".sentence")).to_have_text(re.compile(r"^\d+ of \d+ rules are on$"))
-    keep("alert-rules")
     page.get_by_role("link", name="New rule").click()
     page.get_by_label("Limit").fill("thirty")
     page.get_by_role("button", name="Try it on the last 7 days").click()
@@ -160,7 +129,6 @@ def test_admin_writes_a_rule_tries_and_saves_it(
     page.get_by_label("What").select_option(label="Barn 1, Hill farm")
     page.get_by_role("button", name="Hold back calls").click()
     expect(page.locator(".rule")).to_contain_text("Washing the barn")
-    keep("alert-windows")
     page.get_by_role("button", name="End now").click()
     expect(page.get_by_text("No window yet")).to_be_visible()
     actions = troubles.execute(
@@ -217,40 +185,6 @@ def test_viewer_cannot_act(console: Served, page: Page, cloud_db: Any) -> None:
         cloud_db.admin_url, "select state from alert_episodes where episode_id = %s", names["hot"]
     )
     assert states == [("active",)]
-
-
-HOSTILE = "<img src=x onerror=alert(1)>\u202etxet\u202c " + "N" * 4000
-
-
-def test_stored_text_with_markup_and_4_kb_names_is_inert(
-    console: Served, page: Page, cloud_db: Any, complaints: list[str]
-) -> None:
-    troubles.add_people(cloud_db.admin_url)
-    troubles.add_farm(cloud_db.admin_url, barn=HOSTILE)
-    troubles.add_contacts(cloud_db.admin_url)
-    hot = troubles.raise_(cloud_db.url, message=HOSTILE)
-    troubles.page(cloud_db.admin_url, hot, told="failed", error=HOSTILE)
-    for change in ("update alert_contacts set name = %s", "update alert_channels set name = %s"):
-        troubles.execute(cloud_db.admin_url, change, HOSTILE)
-    troubles.execute(
-        cloud_db.admin_url,
-        "update alert_episodes set state = 'acknowledged', acknowledged_at = now(), "
-        "acknowledged_by = %s, note = %s",
-        HOSTILE,
-        HOSTILE,
-    )
-    person.sign_in(page, console, email=troubles.ADMIN)
-    page.set_viewport_size({"width": 360, "height": 800})
-    for path in (
-        "/alerts?state=acknowledged", f"/alerts/{hot}", "/alerts/windows",
-        "/settings/notifications", "/settings/notifications/contacts/ann",
-        "/settings/notifications/channels/mail", "/alerts/rules/new",
-    ):  # fmt: skip
-        page.goto(f"{console.url}{path}")
-        expect(page.locator(".sentence")).to_be_visible()
-        assert page.locator("img[src='x']").count() == 0, path
-        person.expect_no_sideways_scrolling(page)
-    assert not complaints
 
 
 # --- who is told

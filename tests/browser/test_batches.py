@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import APIResponse, Page, expect
 
 from farmiq.lab.simulate.life.flocks import Life
-from tests.browser import barns, flocks, person, recount, recount_sites
+from tests.browser import barns, flocks, person
 from tests.browser.look import Keep
 from tests.browser.served import Served
 from tests.support import databases
@@ -50,12 +50,11 @@ def send(page: Page, console: Served, path: str, **fields: str) -> APIResponse:
 
 @pytest.mark.req("DB2-16")
 def test_owner_reads_growth_and_forecast(
-    console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
+    console: Served, page: Page, cloud_db: Any, complaints: list[str]
 ) -> None:
     person.sign_in(page, console)
     person.visit(page, console, "/batches")
     expect(page.get_by_text("There is no barn yet")).to_be_visible()
-    keep("batches-empty")
     life = flocks.a_farm(cloud_db.url, cloud_db.admin_url)
     good, behind = life.flocks
     person.visit(page, console, "/batches")
@@ -65,7 +64,6 @@ def test_owner_reads_growth_and_forecast(
     expect(page.locator(".batch").first).to_contain_text("Behind its standard")
     expect(page.locator(".batch").first).to_contain_text("Not to be sold before")
     expect(page.get_by_role("link", name="Write down")).to_have_count(0)
-    keep("batches")
     page.get_by_role("link", name="Barn 2").click()
     person.expect_pill(page, "Live")
     sentence = page.locator(".sentence")
@@ -76,7 +74,6 @@ def test_owner_reads_growth_and_forecast(
     expect(page.locator("#growth .u-over")).to_be_visible()
     expect(page.locator("#calendar")).to_contain_text("Doxycycline")
     expect(page.locator("#calendar")).to_contain_text("withdrawal of 7 days")
-    keep("batch")
     # The forecast of the page is that of the API.
     weight = page.locator("[data-name='batch.weight_mean']").first
     newest = rows(
@@ -95,19 +92,17 @@ def test_owner_reads_growth_and_forecast(
     person.visit(page, console, "/feed")
     expect(page.locator("#silos-name")).to_be_visible()
     expect(page.locator("#intakes .u-over")).to_be_visible()
-    keep("feed")
     assert not complaints
 
 
 def test_operator_enters_two_deaths_while_the_link_is_broken(
-    console: Served, page: Page, life: Life, cloud_db: Any, keep: Keep
+    console: Served, page: Page, life: Life, cloud_db: Any
 ) -> None:
     batch_id = life.flocks[0].batch_id
     person.sign_in(page, console, email=flocks.OPERATOR)
     person.visit(page, console, f"/batches/{batch_id}")
     page.get_by_role("link", name="Dead animals").click()
     expect(page.get_by_label("Barn")).to_have_value(re.compile(f"/{re.escape(batch_id)}$"))
-    keep("record-form")
     began = datetime.now(UTC)
     page.context.set_offline(True)
     page.get_by_label("How many animals are dead?").fill("2")
@@ -153,7 +148,6 @@ def test_operator_corrects_an_entry_and_sees_what_is_wrong(
     expect(page.locator(".banner").first).to_contain_text("Entered.")
     page.get_by_role("link", name="See or correct entries").click()
     expect(page.get_by_role("heading", name="Entries")).to_be_visible()
-    keep("entries")
     first = page.locator(".entry").filter(has_text="Dead").first
     before = first.locator(".figure").get_attribute("data-value")
     first.get_by_role("link", name="Correct").click()
@@ -301,23 +295,10 @@ def test_viewer_cannot_enter_and_other_companies_are_not_there(
         assert flock.batch_id not in page.request.get(f"{console.url}{path}").text()
 
 
-def test_every_figure_follows_a_change_and_equals_a_recount(
-    console: Served, page: Page, life: Life, cloud_db: Any
-) -> None:
+def test_open_page_follows_a_change(console: Served, page: Page, life: Life, cloud_db: Any) -> None:
     person.sign_in(page, console, email=flocks.OPERATOR)
     person.visit(page, console, f"/batches/{life.flocks[0].batch_id}")
     shown_dead = page.locator("[data-name='batch.dead']")
     before = float(str(shown_dead.get_attribute("data-value")))
     flocks.lose(cloud_db.url, life, life.flocks[0], 3)
-    # The open page follows by itself; what is counted below is after that.
     expect(shown_dead).to_have_attribute("data-value", f"{before + 3}")
-    addresses = ["/batches", "/feed", "/records", "/records?of=intakes"]
-    addresses += [f"/batches/{flock.batch_id}" for flock in life.flocks]
-    with databases.connected(cloud_db.admin_url) as connection:
-        for address in addresses:
-            shown = recount.figures(page.request.get(f"{console.url}{address}").text())
-            assert shown, address
-            wrong = recount.differences(connection, life, address, shown)
-            assert not wrong, (address, wrong[:10])
-            page.goto(f"{console.url}{address}")
-            assert page.evaluate(recount_sites.STRAY_DIGITS) == [], address

@@ -30,19 +30,6 @@ def console(cloud_db: Any, tmp_path: Path) -> Iterator[Served]:
     served.stop()
 
 
-def expect_figures_marked(page: Page) -> None:
-    """Digits stand in figures, times, ids and texts of people only."""
-    loose = page.evaluate(
-        """() => {
-          const copy = document.querySelector("main").cloneNode(true);
-          const known = "[data-value], time, code, .text, select, h1, h2, .hint, label, svg";
-          copy.querySelectorAll(known).forEach((node) => node.remove());
-          return copy.innerText.match(/\\d[\\d.,]*/g) || [];
-        }"""
-    )
-    assert not [text for text in loose if text not in {"06", "00", "4", "7"}], loose
-
-
 def test_person_turns_on_the_second_factor_and_signs_in_with_it(
     console: Served,
     page: Page,
@@ -55,7 +42,6 @@ def test_person_turns_on_the_second_factor_and_signs_in_with_it(
 ) -> None:
     person.sign_in(page, console, path="/settings/account")
     expect(page.locator(".sentence")).to_have_text("Your account")
-    keep("account")
     page.get_by_label("Current password").nth(1).fill(barns.PASSWORD)
     page.get_by_role("button", name="Set up a second factor").click()
     expect(page.locator(".qr")).to_be_visible()
@@ -114,7 +100,6 @@ def test_owner_downloads_the_report_and_subscribes(
 ) -> None:
     person.sign_in(page, console, path="/reports")
     expect(page.get_by_text("No farm yet")).to_be_visible()
-    keep("reports-empty")
     life = flocks.a_farm(cloud_db.url, cloud_db.admin_url)
     batch_id = life.flocks[0].batch_id
     page.goto(f"{console.url}/reports")
@@ -139,7 +124,6 @@ def test_owner_downloads_the_report_and_subscribes(
     expect(page.locator("#sent li")).to_have_count(2)
     expect(page).to_have_title("(1) Reports")
     keep("reports")
-    expect_figures_marked(page)
     # Somebody else of the company may look, and may not end what is not theirs.
     page.context.clear_cookies()
     person.sign_in(page, console, email=flocks.OPERATOR, path="/reports")

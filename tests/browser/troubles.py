@@ -200,3 +200,52 @@ def a_bad_day(url: str, admin_url: str) -> dict[str, UUID]:
         names["moved"],
     )
     return names
+
+
+def also(admin_url: str, names: dict[str, UUID]) -> UUID:
+    """Maintenance that holds a call back, who is told when, a conflict, an order; its id."""
+    window_id, order_id = ids.new(), ids.new()
+    execute(
+        admin_url,
+        "insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by, "
+        "farm_id) values (%s, %s, now() - interval '1 hour', now() + interval '1 hour', "
+        "'Washing the barn', %s, 'farm-1')",
+        TENANT,
+        window_id,
+        ADMIN,
+    )
+    held = raise_(admin_url, subject="farm-1/barn-1/fan-01", device_id="fan-01", severity="info")
+    execute(
+        admin_url,
+        "update alert_episodes set held_by = %s where episode_id = %s",
+        f"window:{window_id}",
+        held,
+    )
+    names["held"] = held
+    execute(
+        admin_url,
+        "insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by) "
+        "values (%s, 25, now(), %s)",
+        TENANT,
+        ADMIN,
+    )
+    execute(
+        admin_url,
+        "insert into event_conflicts (tenant_id, event_id, content_hash, first_content_hash, "
+        "batch_id) values (%s, %s, 'a', 'b', 'batch')",
+        TENANT,
+        ids.new(),
+    )
+    outcome = {"event_id": str(ids.new()), "event_type": "feed.lot.received", "outcome": "redriven"}
+    execute(
+        admin_url,
+        "insert into dead_letter_orders (order_id, tenant_id, action, dry_run, queue, reason, "
+        "event_ids, note, max_letters, rate_per_s, ordered_by, ordered_at, state, ended_at, done, "
+        "failed, outcomes) values (%s, %s, 'redrive', false, 'q', 'a reason', '{}', 'repaired', "
+        "1000, 50, %s, now(), 'done', now(), 7, 1, %s)",
+        order_id,
+        TENANT,
+        ADMIN,
+        json.dumps([outcome]),
+    )
+    return order_id

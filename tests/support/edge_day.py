@@ -70,6 +70,7 @@ def fill(url: str, *, now: datetime | None = None) -> Day:
         incomplete_id, others_session_id = _weighings(owner, at)
         _backlog(owner, at)
         _alerts(owner, at)
+        _losses_and_commands(owner, at)
         readable, broken, others = _rejected(owner, at)
         owner.execute("truncate audit_log")
     return Day(readable, broken, others, incomplete_id, others_session_id)
@@ -94,8 +95,8 @@ def _device_states(owner: psycopg.Connection, at: datetime) -> None:
         is_silent = place.device_id == "climate-2"
         owner.execute(
             "insert into device_state (tenant_id, device_id, state, since, last_seen_at, "
-            "firmware_version, buffer_depth, battery_v) values (%s, %s, %s, %s, %s, '2.1.0', "
-            "%s, 3.9)",
+            "firmware_version, buffer_depth, battery_v, signal_strength, uptime_s, health) values "
+            "(%s, %s, %s, %s, %s, '2.1.0', %s, 3.9, -61, 7200, '{\"scale_ok\": false}')",
             (
                 TENANT, place.device_id, "offline" if is_silent else "online",
                 at - timedelta(hours=2), at - timedelta(hours=2 if is_silent else 0),
@@ -211,6 +212,40 @@ def _alerts(owner: psycopg.Connection, at: datetime) -> None:
             "last_seen_at) values (%s, 'rule.too-hot', %s, %s, %s, %s, %s)",
             (ids.new(), subject, severity, message, at - timedelta(minutes=9), at),
         )
+
+
+def _losses_and_commands(owner: psycopg.Connection, at: datetime) -> None:
+    owner.execute(
+        "insert into loss_ledger (loss_id, tenant_id, farm_id, barn_id, device_id, class, count, "
+        "first_seq, last_seq, reason, occurred_at) values (%s, %s, %s, 'barn-2', 'climate-2', "
+        "'telemetry', 12, 40, 51, 'its buffer was full', %s)",
+        (ids.new(), TENANT, FARM, at - timedelta(hours=3)),
+    )
+    owner.execute(
+        "insert into device_commands (command_id, tenant_id, device_id, name, args, state, "
+        "message, created_by, created_at, expires_at) values (%s, %s, 'climate-2', 'reboot', "
+        "'{}', 'expired', 'no answer', 'anna', %s, %s)",
+        (ids.new(), TENANT, at - timedelta(hours=1), at - timedelta(minutes=50)),
+    )
+
+
+def add_entries(url: str) -> tuple[str, str]:
+    """Deaths and feed that anna entered yesterday; ids by which corrections name them."""
+    record_id, intake_id, at = ids.new(), ids.new(), datetime.now(UTC) - timedelta(days=1)
+    with psycopg.connect(url) as owner:
+        owner.execute(
+            "insert into barn_records (event_id, tenant_id, farm_id, barn_id, record_id, "
+            "record_type, value_number, recorded_by_ref, recorded_at, occurred_at) values "
+            "(%s, %s, %s, 'barn-1', %s, 'mortality', 4, 'anna', %s, %s)",
+            (record_id, TENANT, FARM, str(record_id), at, at),
+        )
+        owner.execute(
+            "insert into feed_intakes (intake_id, tenant_id, farm_id, barn_id, source, "
+            "quantity_kg, occurred_at, recorded_by) values (%s, %s, %s, 'barn-1', 'MANUAL', 320, "
+            "%s, 'anna')",
+            (intake_id, TENANT, FARM, at),
+        )
+    return str(record_id), str(intake_id)
 
 
 def message(tenant_id: str, at: datetime, value: object) -> tuple[str, bytes]:

@@ -302,6 +302,8 @@ class Observer:
         task = self._open_queries.get(place)
         if task is None or task.done():
             task = self._open_queries[place] = asyncio.ensure_future(query())
+            # One that fails after its time asks nobody: the next look asks anew.
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())
         await asyncio.wait([task], timeout=PATIENCE_S)
         if not task.done():
             return None

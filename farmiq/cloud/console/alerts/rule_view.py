@@ -406,6 +406,9 @@ def window_values(
             begin_at = datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
         except (ValueError, OverflowError):
             problems["begin"] = _("This is no time")
+        if begin_at - now > MAX_AHEAD:
+            begin_at = now
+            problems["begin"] = _("This is no time")
     try:
         hours = float(form.get("hours", ""))
     except ValueError:
@@ -429,3 +432,4 @@ def window_values(
 
 
 MAX_HOURS = 366 * 24
+MAX_AHEAD = timedelta(days=3660)

@@ -399,7 +399,7 @@ class DetailView:
     links: tuple[Link, ...]
     rule_sentence: str
     advice: str
-    values: tuple[Quantity, ...]
+    values: tuple[tuple[str, Quantity], ...]
     times_before: int
     may_act: bool
     page: str = "alerts"
@@ -473,16 +473,21 @@ def detail_view(
     )
 
 
-def _values(episode: Episode) -> tuple[Quantity, ...]:
+def _values(episode: Episode) -> tuple[tuple[str, Quantity], ...]:
+    """With the column that each comes from."""
     signal = episode.signal
     if signal is None or signal == "edge.heard":
         return ()
     named = (
-        (_("first value"), episode.first_value),
-        (_("worst value"), episode.worst_value),
-        (_("last value"), episode.last_value),
+        ("first_value", _("first value"), episode.first_value),
+        ("worst_value", _("worst value"), episode.worst_value),
+        ("last_value", _("last value"), episode.last_value),
     )
-    return tuple(_quantity(value, signal, label) for label, value in named if value is not None)
+    return tuple(
+        (column, _quantity(value, signal, label))
+        for column, label, value in named
+        if value is not None
+    )
 
 
 def _links(episode: Episode, rule: Mapping[str, Any] | None) -> tuple[Link, ...]:
@@ -523,8 +528,15 @@ def timeline(
     lines = [moment("opened", episode.opened_at, TONES[episode.severity], _("It began"))]
     if (episode.raised_at - episode.opened_at).total_seconds() > WORTH_SAYING_S:
         lines.append(moment("raised", episode.raised_at, "info", _("It was found here")))
+    # Of a step that no contact fits nobody heard.
+    heard = {message["step"] for message in messages}
     lines += [
-        moment(f"step-{step['step']}", step["created_at"], "info", _(_STEPS[step["step"]]))
+        moment(
+            f"step-{step['step']}",
+            step["created_at"],
+            "info",
+            _(_STEPS[step["step"]]) if step["step"] in heard else _("No contact fits: not told"),
+        )
         for step in steps
         if step["step"] in _STEPS
     ]

@@ -14,6 +14,7 @@ from farmiq.cloud.console.delivery.view import (
     Hour,
     Queue,
     Rejected,
+    Waiting,
 )
 from farmiq.cloud.edges import registry
 from farmiq.plumbing import db
@@ -25,6 +26,7 @@ MAX_EPISODES = 20
 
 async def facts(connection: db.Connection, *, now: datetime) -> Facts:
     return Facts(
+        waiting=await _waiting(connection),
         edges=await edges(connection, now=now),
         dead_letters=await db.fetch_value(
             connection, "select coalesce(sum(count), 0)::bigint from dead_letter_groups"
@@ -35,6 +37,25 @@ async def facts(connection: db.Connection, *, now: datetime) -> Facts:
         rejected=await _rejected(connection),
         rejected_total=await db.fetch_value(connection, "select count(*) from camera_quarantine"),
         queues=await db.fetch_as(connection, Queue, "select * from fn_bus_queues()"),
+    )
+
+
+async def _waiting(connection: db.Connection) -> list[Waiting]:
+    """By station of the way; the queues of the bus are not counted by company."""
+    return await db.fetch_as(
+        connection,
+        Waiting,
+        """
+        select 'edges' as station, coalesce(sum(waiting), 0)::bigint as count,
+          min(received_at - make_interval(secs => least(oldest_s, 1e9)))
+            filter (where waiting > 0) as oldest_at
+        from edge_heartbeats
+        union all
+        select 'entries', count(*), min(posted_at) from posted_events where published_at is null
+        union all
+        select 'messages', count(*), min(created_at) from alert_messages
+        where state = 'pending'
+        """,
     )
 
 

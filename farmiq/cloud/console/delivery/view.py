@@ -133,8 +133,27 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What of the company waits at a station of its way, and since when."""
+
+    station: str
+    count: int
+    oldest_at: datetime | None
+
+    @property
+    def word(self) -> str:
+        return {
+            "edges": _("Events at the edges, for the cloud"),
+            "entries": _("Entries of people, for the bus"),
+            "messages": _("Messages to people, for their channel"),
+        }[self.station]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What the queries found."""
+
+    waiting: Sequence[Waiting] = ()
 
     edges: Sequence[Edge]
     dead_letters: int

@@ -97,28 +97,40 @@ def _outbox(known: Known) -> Segment:
             key="outbox", name=_("Outbox"), count=None, text=_("not known"), tone="muted"
         )
     waiting = sum(edge.waiting or 0 for edge in reporting)
-    oldest_s = max(edge.oldest_s or 0.0 for edge in reporting)
-    stuck = oldest_s > MAX_WAITING_S or any(edge.dead_letters for edge in reporting)
+    # As they said it then: what waits at an edge that is silent gets older.
+    oldest_at = min(
+        (
+            edge.received_at - timedelta(seconds=min(edge.oldest_s or 0.0, 1e9))
+            for edge in reporting
+            if edge.waiting and edge.received_at
+        ),
+        default=None,
+    )
+    is_late = oldest_at is not None and known.now - oldest_at > timedelta(seconds=MAX_WAITING_S)
+    is_stuck = is_late or any(edge.dead_letters for edge in reporting)
+    is_quiet = any(edge.is_quiet(known.now) for edge in reporting)
     return Segment(
         key="outbox",
         name=_("Outbox"),
         count=waiting,
         text=ngettext("%(num)s event waits", "%(num)s events wait", waiting) % {"num": waiting},
-        tone="bad" if stuck else "good",
-        oldest_at=known.now - timedelta(seconds=min(oldest_s, 1e9)) if waiting else None,
+        tone="bad" if is_stuck else "warn" if is_quiet else "good",
+        oldest_at=oldest_at,
         about=_("oldest event"),
     )
 
 
 def _cloud(known: Known, arrived: Arrived) -> Segment:
     times = [row.reading.arrived_at for row in known.readings.rows]
+    heard = [edge for edge in known.edges if edge.received_at is not None]
+    is_cut_off = bool(heard) and all(edge.is_quiet(known.now) for edge in heard)
     return Segment(
         key="cloud",
         name=_("Cloud"),
         count=arrived.events,
         text=ngettext("%(events)s event in a day", "%(events)s events in a day", arrived.events)
         % {"events": words.number(arrived.events, 0)},
-        tone="good" if times else "muted",
+        tone="muted" if not times else "warn" if is_cut_off else "good",
         oldest_at=max(times, default=None),
         about=_("last arrival"),
     )

@@ -138,9 +138,12 @@ def reasons(known: Known) -> list[Reason]:
     return sorted(merged, key=_order(known.now))
 
 
-def _order(now: datetime) -> Callable[[Reason], tuple[int, bool, datetime, str]]:
-    def order(reason: Reason) -> tuple[int, bool, datetime, str]:
-        return reason.rank, reason.is_acknowledged, reason.since or now, reason.cause
+def _order(now: datetime) -> Callable[[Reason], tuple[int, bool, timedelta, str]]:
+    """The newest of a rank first: somebody has lived with the old ones for a while."""
+
+    def order(reason: Reason) -> tuple[int, bool, timedelta, str]:
+        age = timedelta.max if reason.since is None else now - reason.since
+        return reason.rank, reason.is_acknowledged, age, reason.cause
 
     return order
 

@@ -167,7 +167,8 @@ def _all_well(barns: int, sites: int) -> str:
     if barns and sites:
         return _("All %(total)s barns and sites on track") % counts
     if sites:
-        return ngettext("The only site is on track", "All %(sites)s sites on track", sites) % counts
+        text = ngettext("The only site is on track", "All %(num)s sites on track", sites)
+        return text % {"num": sites}
     if barns:
         return ngettext("The only barn is on track", "All %(barns)s barns on track", barns) % counts
     return _("No barn and no site yet")

@@ -1,11 +1,14 @@
-"""Pure: the devices by barn, those with a problem first."""
+"""Pure: the devices by barn, those with a problem first, and one device with all that it said."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
 
+from farmiq.edge.console.devices.queries import Counts, Loss
+from farmiq.edge.console.readings.view import ReadingRow
 from farmiq.edge.console.tenant import PageView, Tenant
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
@@ -13,8 +16,14 @@ from farmiq.ui.i18n import ngettext
 
 _TONES = {
     "error": "bad", "offline": "bad", "late": "warn", "never seen": "muted", "online": "good",
+    "revoked": "muted",
 }  # fmt: skip
-_ORDER = ("error", "offline", "late", "never seen", "online")
+_ORDER = ("error", "offline", "late", "never seen", "online", "revoked")
+_BAD = ("error", "offline", "late")
+_COMMAND_TONES = {
+    "queued": "info", "sent": "info", "delivered": "info", "applied": "good", "failed": "bad",
+    "expired": "warn",
+}  # fmt: skip
 
 
 def state_word(state: str) -> str:
@@ -24,6 +33,7 @@ def state_word(state: str) -> str:
         "offline": _("Offline"),
         "error": _("Reports an error"),
         "never seen": _("Never heard"),
+        "revoked": _("Revoked"),
     }[state]
 
 
@@ -55,6 +65,10 @@ class DeviceRow:
     signal_dbm: float | None
     firmware: str
     has_problem: bool
+
+    @property
+    def href(self) -> str:
+        return f"/devices/{quote(self.device_id, safe='')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +147,7 @@ def _row(
         battery_v=device["battery_v"],
         signal_dbm=device["signal_strength"],
         firmware=device["firmware_version"] or device["firmware"] or "",
-        has_problem=state not in ("online", "never seen") or clock_wrong or bool(paused_until),
+        has_problem=state in _BAD or clock_wrong or bool(paused_until),
     )
 
 
@@ -149,3 +163,94 @@ def _sentence(total: int, problems: int) -> str:
         problems,
     )
     return text % {"count": words.number(problems), "total": words.number(total)}
+
+
+def command_word(state: str) -> str:
+    return {
+        "queued": _("Waits to be sent"),
+        "sent": _("Sent"),
+        "delivered": _("The device has it"),
+        "applied": _("Done"),
+        "failed": _("Failed"),
+        "expired": _("Expired without an answer"),
+    }[state]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command to the device, and what became of it."""
+
+    command_id: Any
+    name: str
+    tone: str
+    word: str
+    by: str
+    message: str
+    at: datetime
+    when: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceView(PageView):
+    """`counts` are of today; `uptime` and `health` are as the device last said them."""
+
+    row: DeviceRow
+    barn_id: str
+    farm_id: str
+    sentence: str
+    uptime_s: float | None
+    broken: Sequence[str]
+    heartbeat_s: float
+    registered: str
+    sensors: Sequence[ReadingRow]
+    counts: Counts
+    losses: Sequence[Loss]
+    commands: Sequence[Command]
+    fragment: str
+
+
+def device_view(
+    tenant: Tenant,
+    device: Mapping[str, Any],
+    *,
+    sensors: Sequence[ReadingRow],
+    counts: Counts,
+    losses: Sequence[Loss],
+    commands: Sequence[Mapping[str, Any]],
+    now: datetime,
+) -> DeviceView:
+    zone = words.zone(tenant.timezone)
+    clock_wrong = any(sensor.state == "ahead" for sensor in sensors)
+    row = _row(device, tenant, clock_wrong=clock_wrong, now=now)
+    health = device["health"] if isinstance(device["health"], dict) else {}
+    return DeviceView(
+        company=tenant,
+        now=now,
+        title=words.title(row.device_id, problems=int(row.has_problem)),
+        page="devices",
+        row=row,
+        barn_id=device["barn_id"],
+        farm_id=device["farm_id"],
+        sentence=f"{row.device_id}: {row.word}",
+        uptime_s=device["uptime_s"],
+        broken=[name.removesuffix("_ok") for name, good in sorted(health.items()) if good is False],
+        heartbeat_s=float(device["heartbeat_s"]),
+        registered=words.instant(device["created_at"], now=now, zone=zone),
+        sensors=sensors,
+        counts=counts,
+        losses=losses,
+        commands=[
+            Command(
+                command_id=command["command_id"],
+                name=command["name"],
+                tone=_COMMAND_TONES[command["state"]],
+                word=command_word(command["state"]),
+                by=command["created_by"],
+                message=command["message"] or "",
+                at=command["created_at"],
+                when=words.instant(command["created_at"], now=now, zone=zone),
+            )
+            for command in commands
+        ],
+        fragment=f"{row.href}/parts",
+    )

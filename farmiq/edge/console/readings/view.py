@@ -193,8 +193,8 @@ def _sentence(sensors: int, problems: int) -> str:
     if not sensors:
         return _("No sensor reports yet")
     if not problems:
-        text = ngettext("The only sensor is current", "All %(count)s sensors are current", sensors)
-        return text % {"count": words.number(sensors)}
+        text = ngettext("The only sensor is current", "All %(num)s sensors are current", sensors)
+        return text % {"num": words.number(sensors)}
     text = ngettext(
         "%(count)s of %(total)s sensors is late or has a wrong clock",
         "%(count)s of %(total)s sensors are late or have a wrong clock",

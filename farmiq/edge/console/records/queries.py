@@ -23,9 +23,13 @@ class Barn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A record, feed taken in (`intake`) or feed delivered (`lot`)."""
+    """A record, feed taken in (`intake`) or feed delivered (`lot`).
+
+    `replaced_as` is the id by which a correction names it; None of what cannot be corrected here.
+    """
 
     id: str
+    replaced_as: str | None
     kind: str
     barn_id: str
     number: float | None
@@ -36,6 +40,25 @@ class Entry:
     entered_by: str | None
     is_replaced: bool
     is_waiting: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """An entry that is to be corrected: its place and time, and what the form has fields for."""
+
+    farm_id: str
+    barn_id: str
+    occurred_at: datetime
+    kind: str | None = None
+    value: str | None = None
+    unit: str | None = None
+    product: str | None = None
+    dose: str | None = None
+    dose_unit: str | None = None
+    withdrawal_days: str | None = None
+    quantity_kg: str | None = None
+    feed_lot_id: str | None = None
+    silo: str | None = None
 
 
 async def barns(connection: db.Connection, tenant_id: str, *, now: datetime) -> list[Barn]:
@@ -89,41 +112,76 @@ async def silos(connection: db.Connection, tenant_id: str) -> list[str]:
 
 
 async def entries(
-    connection: db.Connection, tenant_id: str, *, barn: bool, feed: bool
+    connection: db.Connection, tenant_id: str, *, barn: bool, feed: bool, devices: bool
 ) -> list[Entry]:
-    """The newest of all kinds that the key may read."""
+    """The newest of all kinds that the key may read: of people, or with those of devices."""
     values: dict[str, Any] = {
-        "tenant": tenant_id, "barn": barn, "feed": feed, "limit": MAX_ENTRIES,
+        "tenant": tenant_id, "barn": barn, "feed": feed, "devices": devices,
+        "limit": MAX_ENTRIES,
     }  # fmt: skip
     return await db.fetch_as(
         connection,
         Entry,
         """
         with entered as (
-          (select event_id, event_id::text as id, record_type as kind, barn_id,
+          (select event_id, event_id::text as id, record_id as replaced_as,
+              record_type as kind, barn_id,
               value_number as number, value_text as text, unit, product as detail, occurred_at,
               recorded_by_ref as entered_by,
               exists (select from barn_records n
                 where n.tenant_id = r.tenant_id and n.replaces = r.record_id) as is_replaced
             from barn_records r where %(barn)s and tenant_id = %(tenant)s
+              and (%(devices)s or device_id is null)
             order by occurred_at desc limit %(limit)s)
           union all
-          (select intake_id, intake_id::text, 'intake', barn_id, quantity_kg, null, 'kg',
-              feed_lot_id, occurred_at, coalesce(recorded_by, device_id),
+          (select intake_id, intake_id::text, intake_id::text, 'intake', barn_id, quantity_kg,
+              null, 'kg', feed_lot_id, occurred_at, coalesce(recorded_by, device_id),
               exists (select from posted_events p where p.tenant_id = i.tenant_id
                 and p.event_type = 'feed.intake.recorded' and p.replaces = i.intake_id::text)
             from feed_intakes i where %(feed)s and tenant_id = %(tenant)s
+              and (%(devices)s or recorded_by is not null)
             order by occurred_at desc limit %(limit)s)
           union all
-          (select event_id, event_id::text, 'lot', barn_id, quantity_kg, null, 'kg', feed_lot_id,
-              occurred_at, recorded_by, false
+          (select event_id, event_id::text, null, 'lot', barn_id, quantity_kg, null, 'kg',
+              feed_lot_id, occurred_at, recorded_by, false
             from feed_lots where %(feed)s and tenant_id = %(tenant)s
+              and (%(devices)s or recorded_by is not null)
             order by occurred_at desc limit %(limit)s))
-        select e.id, e.kind, e.barn_id, e.number, e.text, e.unit, e.detail, e.occurred_at,
-          e.entered_by, e.is_replaced,
+        select e.id, e.replaced_as, e.kind, e.barn_id, e.number, e.text, e.unit, e.detail,
+          e.occurred_at, e.entered_by, e.is_replaced,
           coalesce(o.status not in ('acked', 'failed'), false) as is_waiting
         from entered e left join sync_outbox o on o.id = e.event_id
         order by e.occurred_at desc, e.id limit %(limit)s
         """,
         values,
     )
+
+
+async def record(connection: db.Connection, tenant_id: str, record_id: str) -> Corrected | None:
+    """A record that is stored here, as the form shows it."""
+    stored = await db.fetch_as(
+        connection,
+        Corrected,
+        """
+        select farm_id, barn_id, occurred_at, record_type as kind,
+          coalesce(value_text, value_number::text) as value, unit, product, dose::text,
+          dose_unit, withdrawal_days::text
+        from barn_records where tenant_id = %s and record_id = %s limit 1
+        """,
+        (tenant_id, record_id),
+    )
+    return stored[0] if stored else None
+
+
+async def intake(connection: db.Connection, tenant_id: str, intake_id: str) -> Corrected | None:
+    """Feed taken in that is stored here, as the form shows it."""
+    stored = await db.fetch_as(
+        connection,
+        Corrected,
+        """
+        select farm_id, barn_id, occurred_at, quantity_kg::text, feed_lot_id, device_id as silo
+        from feed_intakes where tenant_id = %s and intake_id::text = %s
+        """,
+        (tenant_id, intake_id),
+    )
+    return stored[0] if stored else None

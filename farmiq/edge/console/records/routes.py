@@ -4,7 +4,7 @@ What is posted goes through the functions of the edge's HTTP API: row, event for
 and audit in one transaction. The key of the form makes a second sending harmless.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from farmiq.edge import posting
 from farmiq.edge.barn import api as barn
 from farmiq.edge.console.pages import Pages, Visit
 from farmiq.edge.console.records import queries, view
+from farmiq.edge.console.records.queries import Corrected
 from farmiq.edge.console.records.view import FormView
 from farmiq.edge.console.sign_ins import SignIn
 from farmiq.edge.feed import api as feed
@@ -39,7 +40,10 @@ LOT = api.BodyOf(LotReceived, what="a lot", max_bytes=MAX_BYTES, message=feed.NO
 
 @dataclass(frozen=True, slots=True)
 class EntryForm:
-    """One form: its address and heading, the area that the key needs, how it is read."""
+    """One form: its address and heading, the area that the key needs, how it is read.
+
+    With `find` it also corrects: an entry is stored by the id that a correction names.
+    """
 
     path: str
     area: str
@@ -47,15 +51,19 @@ class EntryForm:
     parse: fields.Parse
     body: api.BodyOf[Any]
     kind: posting.Kind | None
+    correction: str = ""
+    find: Callable[[db.Connection, str, str], Awaitable[Corrected | None]] | None = None
 
 
 RECORD = EntryForm(
     "/records/new", "barn", marked("Write down"), fields.record,
     api.BodyOf(barn.EdgeRecordPosted, max_bytes=MAX_BYTES), barn.KIND,
+    marked("Correct a record"), queries.record,
 )  # fmt: skip
 INTAKE = EntryForm(
     "/feed/intakes/new", "feed", marked("Feed taken in"), fields.intake,
     api.BodyOf(feed.EdgeIntakePosted, max_bytes=MAX_BYTES), feed.KIND,
+    marked("Correct feed taken in"), queries.intake,
 )  # fmt: skip
 DELIVERY = EntryForm("/feed/lots/new", "feed", marked("Feed delivered"), fields.lot, LOT, None)
 
@@ -72,19 +80,26 @@ class RecordPages:
             )
 
     async def records(self, request: Request) -> Response:
+        shows_devices = request.query_params.get("of") == "all"
         async with self.pages.visit(request, "barn", "feed") as visit:
             connection, tenant, now, signed_in = visit
             entries = await queries.entries(
-                connection, tenant.tenant_id, barn=tenant.reads("barn"), feed=tenant.reads("feed")
-            )
+                connection, tenant.tenant_id, barn=tenant.reads("barn"), feed=tenant.reads("feed"),
+                devices=shows_devices,
+            )  # fmt: skip
         done = request.query_params.get("done") == "1"
-        shown = view.records_view(tenant, entries, now=now, done=done)
+        shown = view.records_view(tenant, entries, now=now, done=done, shows_devices=shows_devices)
         return await self.pages.page("edge_records.html", signed_in, shown)
 
     def _shows(self, form: EntryForm) -> look.Endpoint:
         async def show(request: Request) -> Response:
-            given = {name: request.query_params.get(name, "")[:300] for name in ("kind", "place")}
+            given = {
+                name: request.query_params.get(name, "")[:300].replace("\0", "")
+                for name in ("kind", "place", "replaces")
+            }
             async with self.pages.visit(request, form.area, role="operator") as visit:
+                if given["replaces"]:
+                    given |= await _corrected(visit, form, given["replaces"])
                 shown = await self._view(visit, form, given, key=str(ids.new()))
             return await self.pages.page("edge_entry.html", visit.signed_in, shown)
 
@@ -165,23 +180,35 @@ class RecordPages:
         chosen = str(values.get("place") or (options[0][0] if len(options) == 1 else ""))
         kind = RECORD_KINDS.get(str(values.get("kind") or "")) or RECORD_KINDS["mortality"]
         is_record = form is RECORD
+        replaces = str(values.get("replaces") or "")
+        heading = _(form.correction if replaces and form.find else form.heading)
         lots = await queries.lots(connection, tenant.tenant_id) if form is INTAKE else []
         return FormView(
             company=tenant,
             now=now,
-            title=_(form.heading),
+            title=heading,
             page="records",
-            heading=_(form.heading),
+            heading=heading,
             action=form.path,
             key=key,
             places=options,
             values={**values, "place": chosen},
             errors=errors or {},
             kind=kind if is_record else None,
-            kinds=view.kind_tabs(chosen) if is_record else (),
+            kinds=view.kind_tabs(chosen) if is_record and not replaces else (),
+            replaces=replaces if form.find else "",
             lots=[(lot, lot) for lot in lots],
             silos=[] if is_record else await queries.silos(connection, tenant.tenant_id),
         )
+
+
+async def _corrected(visit: Visit, form: EntryForm, replaces: str) -> dict[str, str]:
+    """The values of the entry that is to be corrected. Raises HttpError 404."""
+    stored = form.find and await form.find(visit.connection, visit.tenant.tenant_id, replaces)
+    if not stored:
+        raise HttpError(404, "there is no such entry at this edge")
+    barns = await queries.barns(visit.connection, visit.tenant.tenant_id, now=visit.now)
+    return view.values_of(stored, view.places(barns, visit.tenant))
 
 
 def _read(

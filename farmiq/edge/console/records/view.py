@@ -1,12 +1,12 @@
 """Pure: the list of entries and the forms, as the pages show them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from farmiq.edge.console.records.queries import Barn, Entry
+from farmiq.edge.console.records.queries import Barn, Corrected, Entry
 from farmiq.edge.console.tenant import PageView, Tenant
 from farmiq.ui import words
 from farmiq.ui.entry.fields import Errors, Place
@@ -20,6 +20,7 @@ class EntryRow:
     label: str
     value: str
     when: str
+    correct_href: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,14 @@ class RecordsView(PageView):
     may_record: bool
     may_feed: bool
     done: bool
+    shows_devices: bool
+
+    @property
+    def tabs(self) -> list[tuple[str, str, str]]:
+        return [
+            ("people", _("Of people"), "/records"),
+            ("all", _("Also of devices"), "/records?of=all"),
+        ]
 
 
 def label(kind: str) -> str:
@@ -40,7 +49,7 @@ def label(kind: str) -> str:
 
 
 def records_view(
-    tenant: Tenant, entries: Sequence[Entry], *, now: datetime, done: bool
+    tenant: Tenant, entries: Sequence[Entry], *, now: datetime, done: bool, shows_devices: bool
 ) -> RecordsView:
     zone = words.zone(tenant.timezone)
     return RecordsView(
@@ -54,6 +63,7 @@ def records_view(
                 label=label(entry.kind),
                 value="" if entry.number is None else words.number(entry.number),
                 when=words.instant(entry.occurred_at, now=now, zone=zone),
+                correct_href=_correct_href(entry, tenant),
             )
             for entry in entries
         ],
@@ -61,7 +71,29 @@ def records_view(
         may_record=tenant.may("barn", "operator"),
         may_feed=tenant.may("feed", "operator"),
         done=done,
+        shows_devices=shows_devices,
     )
+
+
+def _correct_href(entry: Entry, tenant: Tenant) -> str:
+    """Where somebody who may corrects it; what was corrected already is not corrected again."""
+    if entry.replaced_as is None or entry.is_replaced:
+        return ""
+    is_intake = entry.kind == "intake"
+    if not tenant.may("feed" if is_intake else "barn", "operator"):
+        return ""
+    path = "/feed/intakes/new" if is_intake else "/records/new"
+    return f"{path}?{urlencode({'replaces': entry.replaced_as})}"
+
+
+def values_of(corrected: Corrected, places: Mapping[str, Place]) -> dict[str, str]:
+    """What the form of a correction shows first: what was entered, by the clock of its barn."""
+    shown = {name: value for name, value in asdict(corrected).items() if isinstance(value, str)}
+    place = places.get(f"{corrected.farm_id}/{corrected.barn_id}/")
+    if place is None:
+        return shown
+    at = corrected.occurred_at.astimezone(place.zone)
+    return {**shown, "place": place.value, "at": f"{at:%Y-%m-%dT%H:%M}"}
 
 
 def places(barns: Sequence[Barn], tenant: Tenant) -> dict[str, Place]:

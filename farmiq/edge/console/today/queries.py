@@ -65,7 +65,7 @@ async def device_count(connection: db.Connection, tenant_id: str) -> int:
 
 
 async def silent_devices(connection: db.Connection, tenant_id: str) -> list[Silent]:
-    """Longest silent first."""
+    """Longest silent first; away for less than a heartbeat sends nobody to the barn."""
     return await db.fetch_as(
         connection,
         Silent,
@@ -74,6 +74,8 @@ async def silent_devices(connection: db.Connection, tenant_id: str) -> list[Sile
         from devices d left join device_state s using (tenant_id, device_id)
         where d.tenant_id = %s and d.revoked_at is null
           and coalesce(s.state, 'never seen') <> 'online'
+          and coalesce(s.last_seen_at, '-infinity')
+            < fn_now() - make_interval(secs => d.heartbeat_s)
         order by s.last_seen_at nulls last, d.device_id
         """,
         (tenant_id,),

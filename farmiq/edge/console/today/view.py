@@ -76,7 +76,10 @@ def _offline_text(backlog: Backlog) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Something that needs a person. `closes`: kind and subject of an alert that may be closed."""
+    """Something that needs a person. `closes`: kind and subject of an alert that may be closed.
+
+    `count` is what its words count, `counts` the name of that figure.
+    """
 
     tone: Tone
     word: str
@@ -87,6 +90,8 @@ class Reason:
     action: str = ""
     closes: tuple[str, str] | None = None
     key: str = ""
+    count: int | None = None
+    counts: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +213,7 @@ def _others(
             Reason(
                 tone="warn", word=_("Silent"), where=named, why=text % {"count": len(silent)},
                 since=silent[0].last_seen_at, href="/devices", action=_("Look at the devices"),
+                count=len(silent), counts="edge.devices.silent",
             )
         )  # fmt: skip
     if day.incomplete and tenant.reads("weighvision"):
@@ -221,6 +227,7 @@ def _others(
                 tone="warn", word=_("Incomplete"), where=_("Weighings"),
                 why=text % {"count": day.incomplete}, since=None,
                 href="/weighings?state=INCOMPLETE", action=_("Look at them"),
+                count=day.incomplete, counts="edge.incomplete",
             )
         )  # fmt: skip
     if backlog.dead and tenant.reads("sync"):
@@ -234,6 +241,7 @@ def _others(
                 tone="warn", word=_("Not delivered"), where=_("Delivery"),
                 why=text % {"count": words.number(backlog.dead)}, since=None,
                 href="/delivery/dead-letters", action=_("Look at them"),
+                count=backlog.dead, counts="edge.dead_letters",
             )
         )  # fmt: skip
     if rejected and tenant.reads("quarantine"):
@@ -247,6 +255,7 @@ def _others(
                 tone="warn", word=_("Quarantine"), where=_("Delivery"),
                 why=text % {"count": words.number(rejected)}, since=None,
                 href="/delivery/quarantine", action=_("Look at them"),
+                count=rejected, counts="edge.quarantine",
             )
         )  # fmt: skip
     return reasons

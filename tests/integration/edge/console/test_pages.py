@@ -14,7 +14,8 @@ PAGES = (
     "/", "/weighings", "/readings", "/readings/climate-1/temperature", "/devices", "/delivery",
     "/delivery/dead-letters", "/delivery/quarantine", "/records", "/records/new",
     "/records/new?kind=treatment", "/records/new?kind=note", "/feed/intakes/new", "/feed/lots/new",
-    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows", "/delivery/parts",
+    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows",
+    "/devices/climate-2", "/devices/scale-1", "/devices/climate-2/parts", "/delivery/parts",
     "/readings/climate-1/temperature/parts?range=6h", "/weighings?day=2025-01-15",
 )  # fmt: skip
 SECRETS = ("secret", OTHER)
@@ -42,6 +43,8 @@ async def test_pages_of_a_tenant_show_nothing_of_another(
             f"/?company={OTHER}",
             f"/delivery?company={OTHER}",
             "/readings/d-1/temperature",
+            "/devices/d-1",
+            "/devices/nothing%00",
             f"/images/{ids.new()}",
         ):
             assert (await browser.get(path)).status_code == 404, path
@@ -225,3 +228,62 @@ async def test_sign_in_that_is_not_there_gets_no_stream(client: SignIn, edge_db:
         stream: httpx2.Response = await browser.get("/live", headers={"Accept": "*/*"})
         assert stream.status_code == 401
     assert rows(edge_db, "select count(*) from console_sign_ins") == [(0,)]
+
+
+async def test_device_has_a_page_with_its_readings_losses_and_commands(
+    client: SignIn, edge_db: Database, day: Day
+) -> None:
+    del day
+    async with client(edge_day.add_key(edge_db.admin_url, tenant=TENANT)) as browser:
+        listed = await browser.get("/devices")
+        assert 'href="/devices/climate-2"' in listed.text
+        page = (await browser.get("/devices/climate-2")).text
+        for words in (
+            "climate-2: Offline", "its buffer was full", "Expired without an answer",
+            'href="/readings/climate-2/temperature"', 'data-value="340"',
+        ):  # fmt: skip
+            assert words in page, words
+        assert "no answer" not in (await browser.get("/devices/climate-1")).text
+    async with client(
+        edge_day.add_key(edge_db.admin_url, "only", "viewer", tenant=TENANT, areas=["devices"])
+    ) as browser:
+        page = (await browser.get("/devices/climate-2")).text
+        assert "/readings/" not in page
+
+
+async def test_correction_names_what_it_replaces_which_no_longer_counts(
+    client: SignIn, edge_db: Database, day: Day
+) -> None:
+    del day
+    record_id, intake_id = edge_day.add_entries(edge_db.admin_url)
+    async with client(edge_day.add_key(edge_db.admin_url, tenant=TENANT)) as browser:
+        assert f"/records/new?replaces={record_id}" in (await browser.get("/records")).text
+        for path, replaces, fields, shown in (
+            ("/records/new", record_id, {"kind": "mortality", "value": "3"}, 'value="4"'),
+            ("/feed/intakes/new", intake_id, {"quantity_kg": "310"}, 'value="320"'),
+        ):
+            form = await browser.get(f"{path}?replaces={replaces}")
+            assert f'name="replaces" value="{replaces}"' in form.text
+            assert shown in form.text
+            assert "Correct" in form.text
+            typed = {
+                "csrf": csrf(form), "place": "valley-farm/barn-1/", "idempotency_key": f"k{path}",
+                "replaces": replaces, **fields,
+            }  # fmt: skip
+            assert (await browser.post(path, data=typed)).status_code == 303
+            # Somebody else corrects the same: the form stays, and says what is wrong.
+            again = await browser.post(path, data={**typed, "idempotency_key": f"other{path}"})
+            assert again.status_code == 409, again.text
+            assert f'value="{replaces}"' in again.text
+            assert (await browser.get(f"{path}?replaces=nothing")).status_code == 404
+        listed = (await browser.get("/records")).text
+        assert listed.count("Corrected, no longer counts") == 2
+        assert f"replaces={record_id}" not in listed
+    assert rows(edge_db, "select value_number from barn_records where replaces is not null") == [
+        (3.0,)
+    ]
+    assert rows(edge_db, "select replaces is not null from posted_events") == [(True,), (True,)]
+    viewer = edge_day.add_key(edge_db.admin_url, "visitor", "viewer", tenant=TENANT)
+    async with client(viewer) as browser:
+        assert "replaces=" not in (await browser.get("/records")).text
+        assert (await browser.get(f"/records/new?replaces={record_id}")).status_code == 403

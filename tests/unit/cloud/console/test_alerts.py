@@ -118,6 +118,8 @@ def test_timeline_is_in_the_order_of_events_and_names_the_end() -> None:
         ("Somebody looks after it", "olga", "on my way"),
         ("Ended by hand", "olga", "ok"),
     ]
+    unheard = view.timeline(over, steps, [], now=NOW, zone=words.zone("UTC"))
+    assert unheard[2].what == "No contact fits: not told"
 
 
 def test_every_way_to_end_has_words() -> None:
@@ -172,6 +174,9 @@ def test_window_of_a_form_is_in_the_companys_own_time() -> None:
     )  # fmt: skip
     _, problems = rule_view.window_values({"hours": "x", "begin": "soon"}, now=NOW, zone=zone)
     assert set(problems) == {"reason", "begin", "hours"}
+    at_the_end_of_time = {**form, "begin": "9999-12-31T23:00", "hours": "168"}
+    _, problems = rule_view.window_values(at_the_end_of_time, now=NOW, zone=zone)
+    assert set(problems) == {"begin"}
 
 
 CHANNELS = [{"channel_id": "mail", "kind": "email"}, {"channel_id": "hook", "kind": "webhook"}]

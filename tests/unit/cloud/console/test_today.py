@@ -98,7 +98,7 @@ def test_farm_that_fares_well_has_no_reason() -> None:
     assert reasons.reasons(known(reading("d1"), edges=[edge()], sites=[site()])) == []
 
 
-def test_reasons_stand_worst_first_and_acknowledged_ones_after_their_equals() -> None:
+def test_reasons_stand_worst_and_newest_first_and_acknowledged_ones_after_their_equals() -> None:
     found = reasons.reasons(
         known(
             reading("d9", age_min=30, barn_id="b-2"),
@@ -111,7 +111,7 @@ def test_reasons_stand_worst_first_and_acknowledged_ones_after_their_equals() ->
             ],
         )
     )
-    assert causes(found) == ["e", "c", "b", "a", "d", "device:d9:silent"]
+    assert causes(found) == ["c", "e", "a", "b", "d", "device:d9:silent"]
     assert [reason.rank for reason in found[:2]] == [Rank.CRITICAL, Rank.CRITICAL]
 
 
@@ -188,9 +188,9 @@ def test_site_with_overdue_images_and_its_cameras_alerts_are_one_reason() -> Non
     ]  # fmt: skip
     since = {SITE: ago(180)}
     found = reasons.reasons(known(sites=[site(overdue=3)], sites_since=since, episodes=alerts))
-    assert causes(found) == [f"site:{SITE}", "camera:low_battery|x"]
-    assert (found[0].since, found[0].where) == (ago(180), "East field")
-    assert found[0].places == {("site", str(SITE))}
+    assert causes(found) == ["camera:low_battery|x", f"site:{SITE}"]
+    assert (found[1].since, found[1].where) == (ago(180), "East field")
+    assert found[1].places == {("site", str(SITE))}
 
 
 def test_clock_that_runs_ahead_is_a_reason_with_how_far() -> None:
@@ -293,6 +293,13 @@ def test_bad_part_of_the_pipeline_leads_to_delivery() -> None:
         ("outbox", "3 events wait", "/delivery"),
         ("consumers", "2 dead letters", "/delivery/dead-letters"),
     ]
+
+
+def test_pipeline_does_not_call_a_silent_edge_well() -> None:
+    silent = known(reading("d1"), edges=[edge(received_at=ago(7), oldest_s=60.0)])
+    parts = {part.key: part for part in today.view(COMPANY, silent).pipeline}
+    assert (parts["outbox"].tone, parts["outbox"].oldest_at) == ("warn", ago(8))
+    assert parts["cloud"].tone == "warn"
 
 
 def test_first_steps_are_ticked_by_what_is_there() -> None:

@@ -1,26 +1,5 @@
 # ruff: noqa: S608 - our own words make these queries
-"""The figures of pages about sites, devices, programs and weighings, counted again by SQL.
-
-The queries know nothing of the pages; `key` is the figure's data-key.
-"""
-
-from typing import Any
-
-import pytest
-from playwright.sync_api import Page
-
-# Digits that stand outside of figures, times, ids and texts of people.
-STRAY_DIGITS = """() => {
-  const found = [];
-  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const node = walker.currentNode;
-    const kept = "[data-value], time, code, .text, .copy, .plot, h1, h2, h3, select, title";
-    if (/[0-9]/.test(node.data) && !node.parentElement.closest(kept)) found.push(node.data.trim());
-  }
-  return found;
-}"""
-FIGURES = "all => all.map(e => [e.dataset.name, e.dataset.key ?? '', e.dataset.value])"
+"""The figures of pages about sites, cameras and programs, counted again by SQL."""
 
 # Each expected wake of a session, or of a camera on a day, with its state.
 _WAKES = """
@@ -45,11 +24,6 @@ with wake as (
   where p.overage_flag
     and (s.session_id::text = %(key)s or p.device_id || '|' || s.session_date = %(key)s)
 )
-"""
-_OF_DAY = """
-with w as (
-  select * from weight_sessions
-  where (start_at at time zone 'Asia/Bangkok')::date::text = %(key)s)
 """
 _PAYLOADS = """
   from device_wake_payloads p
@@ -205,51 +179,4 @@ QUERIES: dict[str, str] = {
         where status = 'locked'
           and session_date = (%(key)s::timestamptz at time zone 'UTC')::date
         group by program_type""",
-    "weighings.total": f"{_OF_DAY} select count(*) from w",
-    "weighings.matching": f"{_OF_DAY} select count(*) from w",
-    "weighings.final_weights": f"{_OF_DAY} select count(final_weight_kg) from w",
-    "weighings.mean_kg": f"{_OF_DAY} select avg(final_weight_kg) from w",
-    "weighings.cv_percent": f"""
-        {_OF_DAY} select 100 * stddev_samp(final_weight_kg) / avg(final_weight_kg) from w""",
-    "weighings.uniformity_percent": f"""
-        {_OF_DAY} select 100.0 * count(*) filter (
-            where abs(final_weight_kg - m.mean) <= 0.1 * m.mean) / count(final_weight_kg)
-        from w, (select avg(final_weight_kg) as mean from w) m""",
-    "weighing.weight_kg": """
-        select coalesce(final_weight_kg, initial_weight_kg) from weight_sessions
-        where session_id::text = %(key)s""",
-    "weighing.image_count": """
-        select image_count from weight_sessions where session_id::text = %(key)s""",
-    "weighing.events": """
-        select count(*) from weighvision_events where session_id::text = %(key)s""",
-    "weighing.event_kg": """
-        select coalesce(weight_kg, final_weight_kg, initial_weight_kg) from weighvision_events
-        where event_id::text = %(key)s""",
-    "weighing.number": """
-        select count(*) from weight_sessions w, weight_sessions me
-        where me.session_id::text = %(key)s and w.start_at <= me.start_at
-          and (w.start_at at time zone 'Asia/Bangkok')::date
-            = (me.start_at at time zone 'Asia/Bangkok')::date""",
 }
-# Counted with the histogram as a whole, or edges of its bars.
-BY_HISTOGRAM = frozenset({"weighings.bar", "weighings.tick", "weighings.of_state"})
-# Means of many wakes: compared to what is shown, with the rounding of the sums.
-MEANS = frozenset({"figures.temperature", "figures.humidity", "programs.temperature.line"})
-
-
-def expect_recounted(page: Page, connection: Any) -> int:
-    """Every figure of the page equals its recount, no digit is outside of one; how many."""
-    shown = page.locator("[data-value]").evaluate_all(FIGURES)
-    wrong = []
-    for name, key, value in {tuple(figure) for figure in shown if figure[2] != ""}:
-        if name in BY_HISTOGRAM or name in MEANS:
-            continue
-        # The columns of a chart have one name: a value is that of one of its lines.
-        rows = connection.execute(QUERIES[name].encode(), {"key": key}).fetchall()
-        counted = [float(row[0]) for row in rows if row[0] is not None]
-        if not any(float(value) == pytest.approx(number, rel=1e-6) for number in counted):
-            wrong.append((name, key, value, counted))
-    assert not wrong, wrong
-    stray = page.evaluate(STRAY_DIGITS)
-    assert not stray, stray
-    return len(shown)
