@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from farmiq.cloud.alerts import rechecks, rules, store
-from farmiq.cloud.alerts.rules import KPI, TELEMETRY, RuleSet, Series, SeriesState, Span
+from farmiq.cloud.alerts.evaluating import advance, book, past, rechecks, states
+from farmiq.cloud.alerts.evaluating.advance import SeriesState, Span
+from farmiq.cloud.alerts.evaluating.ruleset import KPI, TELEMETRY, RuleSet, Series, tick
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db
 
@@ -42,12 +43,12 @@ async def try_rule(tx: db.Connection, tenant_id: str, rule: AlertRule, *, days: 
     tenants = [tenant_id]
     ruleset = RuleSet(
         [rule],
-        [batch for _, batch in await store.batches(tx, tenants)],
-        [farm for _, farm in await store.farms(tx, tenants)],
+        [batch for _, batch in await book.batches(tx, tenants)],
+        [farm for _, farm in await book.farms(tx, tenants)],
     )
-    end = await store.now(tx)
+    end = await states.now(tx)
     begin = end - timedelta(days=days)
-    series = await store.series_to_try(tx, tenant_id, rule, since=begin, limit=MAX_SERIES + 1)
+    series = await past.series_to_try(tx, tenant_id, rule, since=begin, limit=MAX_SERIES + 1)
     left, spans = MAX_VALUES, list[Span]()
     for series_key in series[:MAX_SERIES]:
         broken, count = await _spans(tx, ruleset, series_key, begin=begin, end=end, limit=left)
@@ -78,11 +79,11 @@ async def _spans(
     values = await rechecks.past_values(tx, ruleset, series, begin=begin, end=end, limit=limit)
     if not values:
         return [], 0
-    looks = [*values, rules.tick(values[-1], end)]
+    looks = [*values, tick(values[-1], end)]
     empty = SeriesState(None, None, end)
     # In a thread: a week of a fast series takes seconds, in which others are served.
     _, changes = await asyncio.to_thread(
-        rules.advance, empty, looks, ruleset, heard_at=end, is_whole=True
+        advance.advance, empty, looks, ruleset, heard_at=end, is_whole=True
     )
     return [span for span in changes.spans if not span.is_nothing], len(values)
 

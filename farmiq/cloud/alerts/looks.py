@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.alerts.rules import TELEMETRY, Series
+from farmiq.cloud.alerts.evaluating.ruleset import TELEMETRY, Series
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts.rules import in_rule_unit
 from farmiq.messages.alerts import EndReason
@@ -51,15 +51,6 @@ CAMERA_ALERTS_OVER = """
       and (a.alert_id is null or a.resolved_at is not null or exists (
         select from devices d where d.device_id = a.device_id and not d.is_active))
 """
-
-
-async def lock_job(tx: db.Connection, name: str) -> bool:
-    """Be the only one that does a job until the commit; False if another one does."""
-    return bool(
-        await db.fetch_value(
-            tx, "select pg_try_advisory_xact_lock(hashtextextended(%s, 7502))", name
-        )
-    )
 
 
 async def silent_series(

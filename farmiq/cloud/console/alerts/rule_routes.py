@@ -10,11 +10,10 @@ from uuid import UUID
 import msgspec
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.alerts import api as alert_api
-from farmiq.cloud.alerts import dry_run
-from farmiq.cloud.alerts import queries as alert_queries
+from farmiq.cloud.alerts import dry_run, models
 from farmiq.cloud.alerts.dry_run import NoHistoryError
-from farmiq.cloud.alerts.queries import RejectedError
+from farmiq.cloud.alerts.episodes import queries as alert_queries
+from farmiq.cloud.alerts.episodes.queries import RejectedError
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.acting import Acting, redirect
 from farmiq.cloud.console.alerts import queries, rule_form, rule_view
@@ -195,7 +194,7 @@ class RulePages:
             )
             if not problems:
                 try:
-                    window = msgspec.convert(values, alert_api.WindowValues)
+                    window = msgspec.convert(values, models.WindowValues)
                     service = await caller.become_service()
                     await alert_queries.add_window(
                         service,

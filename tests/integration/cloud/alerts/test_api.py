@@ -9,8 +9,8 @@ import httpx2
 import psycopg
 import pytest
 
-from farmiq.cloud.alerts import queries
 from farmiq.cloud.alerts.api import Api
+from farmiq.cloud.alerts.episodes import queries
 from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.plumbing import http, ids

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
-from farmiq.cloud.alerts import handlers, store
+from farmiq.cloud.alerts.evaluating import book, signals
 from farmiq.farm.alerts import evaluation
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.messages import bus as envelopes
@@ -177,14 +177,14 @@ async def test_readings_that_break_the_evaluation_wait_alone(
     alerts: Alerts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await alerts.rule()
-    evaluate = handlers.evaluate
+    evaluate = signals.evaluate
 
     async def breaking(tx: Any, book: Any, values: Any, **options: Any) -> None:
         if any(value.device_id == "bad" for value in values):
             raise ValueError("this one not")
         await evaluate(tx, book, values, **options)
 
-    monkeypatch.setattr(handlers, "evaluate", breaking)
+    monkeypatch.setattr(signals, "evaluate", breaking)
     for device_id in ("a", "bad", "c"):
         await alerts.store(alerts.reading(now(), 40.0, device_id=device_id))
     assert await alerts.readings.run() == {"evaluated": 2}
@@ -389,7 +389,7 @@ async def test_baseline_is_in_the_unit_of_the_rule(alerts: Alerts) -> None:
 
 async def test_notice_of_changed_rules_does_not_name_the_tenant(alerts: Alerts) -> None:
     with psycopg.connect(alerts.site.database.admin_url, autocommit=True) as connection:
-        connection.execute(f"listen {store.CHANGED}".encode())
+        connection.execute(f"listen {book.CHANGED}".encode())
         await alerts.rule()
         notices = [notice.payload for notice in connection.notifies(timeout=10, stop_after=1)]
     ((company_id,),) = alerts.owner(
