@@ -258,16 +258,14 @@ def try_(
         rule = await _rule(tx, tenant, rule_id, given)
         return rule, await dry_run.try_rule(tx, tenant, rule, days=days)
 
-    try:
-        rule, trial = terminal.in_transaction(work, terminal.CLOUD)
-    except dry_run.NoHistoryError as error:
-        terminal.fail(str(error))
+    rule, trial = terminal.in_transaction(work, terminal.CLOUD)
     sentence = farm_rules.sentence(rule)
     count = len(trial.episodes)
     terminal.print_result(
         {"sentence": sentence, **asdict(trial)},
         f"{sentence}: {count} in {days} days, of {trial.series_count} series",
         *("  ".join(_tried_cells(row)) for row in trial.episodes),
+        f"values from {terminal.local(trial.values_from, absent='never')} on",
         *([] if trial.is_whole else ["there was too much to look at: episodes may be missing"]),
     )
 

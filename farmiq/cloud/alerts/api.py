@@ -13,7 +13,6 @@ from farmiq import api
 from farmiq.api import BodyOf, Handler, JsonBody
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts import dry_run
-from farmiq.cloud.alerts.dry_run import NoHistoryError
 from farmiq.cloud.alerts.episodes import queries
 from farmiq.cloud.alerts.episodes.queries import RejectedError
 from farmiq.cloud.alerts.models import (
@@ -174,12 +173,9 @@ class Api(api.Routes):
         async with self.people.caller(*visit, least=CARE) as caller:
             wanted = body.decode(raw)
             rule = checked(wanted.rule, "try")
-            try:
-                trial = await dry_run.try_rule(
-                    caller.connection, caller.tenant_id, rule, days=wanted.days
-                )
-            except NoHistoryError as error:
-                raise api.invalid(("signal", str(error))) from None
+            trial = await dry_run.try_rule(
+                caller.connection, caller.tenant_id, rule, days=wanted.days
+            )
         return {"sentence": farm_rules.sentence(rule), **asdict(trial)}
 
     @_route("GET", "alert-rules/{rule_id}", ShownAlertRule)

@@ -169,13 +169,18 @@ class TriedEpisode(api.Model):
 
 
 class RuleTrial(api.Model):
-    """`is_whole` is false if there was too much to look at; then episodes may be missing."""
+    """`is_whole` is false if there was too much to look at; then episodes may be missing.
+
+    `values_from` is the moment of the oldest value that was looked at: of totals of edges, feed,
+    weighings and cameras what was found is kept from the first look on, for a week.
+    """
 
     sentence: str
     begin_at: At
     end_at: At
     series_count: int
     value_count: int
+    values_from: At | None
     is_whole: bool
     episodes: list[TriedEpisode]
 

@@ -11,6 +11,7 @@ SAME_FACT = {
     "ingress.impostor": "edge.quarantine",
     "ingress.foreign_session": "edge.quarantine",
     "ingress.event_id_conflict": "edge.quarantine",
+    "weighvision.session_incomplete": "weighing.incomplete",
 }
 
 
@@ -66,7 +67,9 @@ async def page(tx: db.Connection, *, limit: int) -> int:
             (select 'episode:' || p.episode_id
              from fact f
                join alert_episodes p on p.tenant_id = e.tenant_id
-                 and p.edge_cluster_id = e.edge_cluster_id
+                 and case when f.signal like 'edge.%%' then p.edge_cluster_id = e.edge_cluster_id
+                   else (p.farm_id, p.barn_id, p.device_id)
+                     = (e.farm_id, e.barn_id, e.device_id) end
                  and p.source <> e.source and p.held_by is null
                  and p.state in ('active', 'acknowledged')
                  and (p.raised_at, p.episode_id) < (e.raised_at, e.episode_id)
@@ -74,8 +77,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
                    or p.source = 'rule' and p.signal = f.signal)
                join severity ps on ps.name = p.severity
                join severity es on es.name = e.severity and es.rank <= ps.rank
-             where e.edge_cluster_id is not null
-               and (e.source = 'edge' and split_part(e.cause, '|', 2) = f.code
+             where (e.source = 'edge' and split_part(e.cause, '|', 2) = f.code
                  or e.source = 'rule' and e.signal = f.signal)
              order by p.raised_at, p.episode_id limit 1),
             (select 'edge:' || h.edge_cluster_id from edge h

@@ -11,7 +11,7 @@ from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.rules import Animals, Subject
 from farmiq.messages.alerts import AlertRule
 
-TELEMETRY, KPI = "telemetry.", "kpi."
+TELEMETRY, KPI, WEIGHING = "telemetry.", "kpi.", "weighing."
 # Known places of a tenant; more than this are looked up anew.
 MAX_MEMO = 100_000
 
@@ -31,14 +31,14 @@ class Series:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Farm, barn and device of a series of telemetry."""
+        """Farm, barn and device of a series of telemetry, or the station of one of weighings."""
         farm_id, barn_id, device_id = self.subject.split("/")
         return farm_id, barn_id, device_id
 
     @property
     def scope(self) -> tuple[str, str, str | None] | None:
         """Farm, barn and device of what stands in a barn, else None."""
-        if self.signal.startswith(TELEMETRY):
+        if self.signal.startswith((TELEMETRY, WEIGHING)):
             return self.place
         if self.subject.startswith("barn:"):
             farm_id, _, barn_id = self.subject.removeprefix("barn:").partition("/")
@@ -77,7 +77,7 @@ class Batch:
     species: str
     placed_on: date
     closed_on: date | None
-    age_at_placing_days: int
+    age_at_placing_days: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,8 @@ class RuleSet:
         animals = None
         if batch is not None:
             days = (self.local_date(value.farm_id, at) - batch.placed_on).days
-            animals = Animals(batch.species, batch.age_at_placing_days + days)
+            at_placing = batch.age_at_placing_days
+            animals = Animals(batch.species, None if at_placing is None else at_placing + days)
         self._animals_then[key] = animals
         return animals
 
@@ -256,6 +257,21 @@ class RuleSet:
 
 def _subject(value: Value) -> Subject:
     return Subject(value.series.subject, value.farm_id, value.barn_id, value.device_id)
+
+
+def timed_value(series: Series, at: datetime, value: float) -> Value:
+    """What a look of the clock found of a series: its subject says whose it is."""
+    kind, _, name = series.subject.partition(":")
+    farm_id, barn_id, device_id = series.scope or (None, None, None)
+    return Value(
+        series=series,
+        at=at,
+        value=value,
+        farm_id=farm_id,
+        barn_id=barn_id,
+        device_id=name if kind == "camera" else device_id,
+        edge_cluster_id=name if kind == "edge" else None,
+    )
 
 
 def tick(value: Value, now: datetime) -> Value:

@@ -310,6 +310,34 @@ async def test_rule_for_animals_applies_while_they_are_in_the_barn(alerts: Alert
     assert [row[0] for row in alerts.episodes()] == [HOT]
 
 
+@pytest.mark.parametrize(("age", "rules"), [(0, ["default.cold.chicks"]), (None, [])])
+async def test_rules_for_chicks_look_at_no_batch_of_unknown_age(
+    alerts: Alerts, age: int | None, rules: list[str]
+) -> None:
+    alerts.owner(
+        """
+        with farm as (
+          insert into farms (tenant_id, farm_id, name, timezone) values ('t-001', 'f', 'F', 'UTC')
+        ), barn as (
+          insert into barns (tenant_id, farm_id, barn_id, name) values ('t-001', 'f', '1', 'Barn')
+        )
+        insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count,
+          placed_on, age_at_placing_days)
+        values ('t-001', 'b', 'f', '1', 'broiler', 9, %s, %s)
+        """,
+        (now() - timedelta(days=2)).date(),
+        age,
+    )
+    begin = now() - 20 * MINUTE
+    await alerts.send(
+        *(
+            alerts.reading(begin + n * MINUTE, 20.0, metric="temperature", unit="°C")
+            for n in range(20)
+        )
+    )
+    assert [row[0] for row in alerts.owner("select rule_id from alert_episodes")] == rules
+
+
 def hours(
     alerts: Alerts,
     *days_ago: int,
