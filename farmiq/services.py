@@ -320,8 +320,8 @@ SERVICES = (
         "farmiq.cloud.analytics.service",
         reads="farmiq.cloud-analytics-service.days.queue, "
         "farmiq.cloud-analytics-service.kpi.queue, companies, farms, batches, breed_standards, "
-        "metrics, weight_sessions, weighvision_events, feed_events, barn_events, telemetry_agg, "
-        "sign_ins",
+        "metrics, weight_sessions, weighvision_events, inference_events, feed_events, barn_events, "
+        "telemetry_agg, sign_ins",
         writes="analytics_pending, analytics_dirty_days, batch_days, kpi_daily, "
         "farmiq.kpi.exchange, kpi_events, farmiq.cloud-analytics-service.dlq.queue, GET "
         "/api/v1/kpis, GET /api/v1/batches/{batch_id}/summary, GET "
@@ -333,13 +333,14 @@ SERVICES = (
         reads="farmiq.cloud-alerts-service.signals.queue, "
         "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
         "alert_readings, telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, "
-        "feed_events, edge_heartbeats, edge_keys, device_alerts, site_device_sessions, devices, "
-        "the clock, sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "feed_events, weighvision_events, weight_sessions, edge_heartbeats, edge_keys, "
+        "device_alerts, site_device_sessions, devices, alert_values, the clock, sign_ins, "
+        "memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
         "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
-        writes="alert_readings, alert_states, alert_rechecks, alert_episodes, alert_steps, "
-        "alert_rules, alert_windows, alert_actions, farmiq.cloud-alerts-service.dlq.queue, GET "
-        "/api/v1/alerts, GET /api/v1/alert-rules, GET /api/v1/alert-windows, POST "
-        "/api/v1/alert-rules/try",
+        writes="alert_readings, alert_states, alert_rechecks, alert_values, alert_episodes, "
+        "alert_steps, alert_rules, alert_windows, alert_actions, "
+        "farmiq.cloud-alerts-service.dlq.queue, GET /api/v1/alerts, GET /api/v1/alert-rules, GET "
+        "/api/v1/alert-windows, POST /api/v1/alert-rules/try",
     ),
     _service(
         "cloud-notification-service",

@@ -101,8 +101,8 @@ def episodes(
     from pydantic import ValidationError
 
     from farmiq import api
-    from farmiq.cloud.alerts import queries
-    from farmiq.cloud.alerts.api import AlertEpisode, EpisodeFilter
+    from farmiq.cloud.alerts.episodes import queries
+    from farmiq.cloud.alerts.models import AlertEpisode, EpisodeFilter
 
     given = {
         "state": state, "severity": severity, "rule": rule, "farm": farm, "barn": barn,
@@ -198,7 +198,7 @@ def rules(
     own: Annotated[bool, typer.Option("--own", help="Only what the company set itself.")] = False,
 ) -> None:
     """List the rules that are in force, each as a sentence."""
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
 
     everything = terminal.in_transaction(lambda tx: queries.all_rules(tx, tenant), terminal.CLOUD)
     rows = [row for row in everything if not (own and row["is_default"])]
@@ -211,7 +211,7 @@ def rule_set(rule_id: RuleId, *, tenant: Tenant, **given: Any) -> None:
     `farmiq alert rule-set barn3-hot --signal telemetry.temperature --condition above --threshold 30
     --for 10m --barn 3 --severity critical --tenant t-001`
     """
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
 
     async def work(tx: "db.Connection") -> dict[str, Any] | None:
         rule = await _rule(tx, tenant, rule_id, given)
@@ -225,7 +225,7 @@ def rule_set(rule_id: RuleId, *, tenant: Tenant, **given: Any) -> None:
 
 def rule_remove(rule_id: RuleId, *, tenant: Tenant) -> None:
     """Remove a rule; one that ships under the same id is in force again."""
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
 
     async def work(tx: "db.Connection") -> bool:
         return await queries.remove_rule(tx, tenant, rule_id, actor=terminal.actor())
@@ -258,16 +258,14 @@ def try_(
         rule = await _rule(tx, tenant, rule_id, given)
         return rule, await dry_run.try_rule(tx, tenant, rule, days=days)
 
-    try:
-        rule, trial = terminal.in_transaction(work, terminal.CLOUD)
-    except dry_run.NoHistoryError as error:
-        terminal.fail(str(error))
+    rule, trial = terminal.in_transaction(work, terminal.CLOUD)
     sentence = farm_rules.sentence(rule)
     count = len(trial.episodes)
     terminal.print_result(
         {"sentence": sentence, **asdict(trial)},
         f"{sentence}: {count} in {days} days, of {trial.series_count} series",
         *("  ".join(_tried_cells(row)) for row in trial.episodes),
+        f"values from {terminal.local(trial.values_from, absent='never')} on",
         *([] if trial.is_whole else ["there was too much to look at: episodes may be missing"]),
     )
 
@@ -283,7 +281,7 @@ async def _rule(
     """The rule of this id with the given fields changed. Fails with all that is wrong."""
     import msgspec
 
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
     from farmiq.farm.alerts import rules as farm_rules
     from farmiq.messages.alerts import AlertRule
 
@@ -352,8 +350,9 @@ def window_add(
     """Call nobody about what is in the scope for a while; episodes are recorded."""
     import msgspec
 
-    from farmiq.cloud.alerts import queries
-    from farmiq.cloud.alerts.api import WindowValues, window_problem
+    from farmiq.cloud.alerts.api import window_problem
+    from farmiq.cloud.alerts.episodes import queries
+    from farmiq.cloud.alerts.models import WindowValues
 
     try:
         begin_at = datetime.fromisoformat(start) if start else datetime.now(UTC)
@@ -390,7 +389,7 @@ def window_add(
 @windows.command("ls")
 def window_ls(*, tenant: Tenant, limit: Limit = 100) -> None:
     """List windows that are open or to come."""
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
 
     wanted = {"current": True, "after_at": None, "after_id": None, "limit": limit}
     rows = terminal.in_transaction(lambda tx: queries.windows(tx, tenant, wanted), terminal.CLOUD)
@@ -404,7 +403,7 @@ def window_rm(
     tenant: Tenant,
 ) -> None:
     """End a window now."""
-    from farmiq.cloud.alerts import queries
+    from farmiq.cloud.alerts.episodes import queries
 
     wanted: UUID = terminal.check_uuid(window_id, "is no window_id")
 

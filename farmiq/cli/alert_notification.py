@@ -120,7 +120,7 @@ def channel_test(
     import time
 
     from farmiq.cloud.notification import contacts
-    from farmiq.cloud.notification.sending import store
+    from farmiq.cloud.notification.sending import queries
 
     values = contacts.TrialValues(address=to, contact_id=to_contact)
 
@@ -131,7 +131,7 @@ def channel_test(
     ends_at = time.monotonic() + WAIT_S
     while True:
         row = terminal.in_transaction(
-            lambda tx: store.find_message(tx, tenant, message_id), terminal.CLOUD
+            lambda tx: queries.find_message(tx, tenant, message_id), terminal.CLOUD
         )
         if row is None or row["state"] != "pending" or time.monotonic() > ends_at:
             break
@@ -221,7 +221,7 @@ def messages(
 
     from farmiq.api import problems
     from farmiq.cloud.notification.api import MessageFilter
-    from farmiq.cloud.notification.sending import store
+    from farmiq.cloud.notification.sending import queries
 
     given = {
         "episode": episode, "contact": to_contact, "channel": over, "state": state,
@@ -234,7 +234,9 @@ def messages(
     except ValidationError as error:
         reasons = (f"--{field} {reason}" for field, reason in problems(error))
         terminal.fail("\n".join(reasons), code=2)
-    rows = terminal.in_transaction(lambda tx: store.page(tx, tenant, query.page()), terminal.CLOUD)
+    rows = terminal.in_transaction(
+        lambda tx: queries.page(tx, tenant, query.page()), terminal.CLOUD
+    )
     terminal.print_page(rows, limit, _cells)
     return 3 if any(row["state"] == "failed" for row in rows[:limit]) else 0
 

@@ -77,7 +77,9 @@ def add(
     placed_on: Annotated[datetime, Day],
     breed: Annotated[str | None, typer.Option(help="As in the breed standards.")] = None,
     sex: Annotated[str, typer.Option(help="female, male or mixed.")] = "mixed",
-    age_days: Annotated[int, typer.Option(help="How old they were when placed.")] = 0,
+    age_days: Annotated[
+        int | None, typer.Option(help="How old they were when placed, if that is known.")
+    ] = None,
     target_weight_kg: Annotated[float | None, typer.Option(help="Weight to reach.")] = None,
     target_on: Annotated[datetime | None, Day] = None,
 ) -> None:

@@ -10,7 +10,7 @@ Names follow document 001: `farmiq.{domain}.exchange`, `farmiq.{service}.{purpos
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from farmiq.messages import kpi, media, sync, telemetry, weighvision
+from farmiq.messages import inference, kpi, media, sync, telemetry, weighvision
 from farmiq.messages.catalogue import BUS
 from farmiq.plumbing.bus.amqp import Exchange, Queue, Topology
 from farmiq.plumbing.bus.consume import Route
@@ -84,6 +84,7 @@ DAYS = Work(
         weighvision.SESSION_FINALIZED,
         weighvision.SESSION_CANCELLED,
         weighvision.WEIGHT_RECORDED,
+        inference.COMPLETED,
         *_family("feed"),
         *_family("barn"),
     ),

@@ -14,6 +14,8 @@ ALERT_STATE_DAYS = 90
 ALERT_RECHECK_DAYS = 30
 # Readings that no alert rule has looked at by then: no instance runs.
 ALERT_READING_DAYS = 7
+# A rule is tried over seven days; a row of values spans one at most.
+ALERT_VALUE_DAYS = 8
 
 
 def ingestion_dedupe(settings: CloudSettings) -> Retention:
@@ -42,6 +44,7 @@ def alerts(settings: CloudSettings) -> tuple[Retention, ...]:
         Retention("alert_states", "t.heard_at", ALERT_STATE_DAYS, "t.states = '{}'"),
         Retention("alert_rechecks", "t.received_at", ALERT_RECHECK_DAYS),
         Retention("alert_readings", "t.stored_at", ALERT_READING_DAYS),
+        Retention("alert_values", "t.begin_at", ALERT_VALUE_DAYS),
     )
 
 

@@ -1,6 +1,6 @@
 """How a batch grows: a curve through its daily mean weights, and what it says about later days.
 
-Pure. Where a week and a half of weighings is there, the curve is Gompertz's,
+Pure. Where a week and a half of weighings is there and the age is known, the curve is Gompertz's,
 ln w(t) = ln A - exp(b - k t), t being the age in days; before that it is a local trend: a line
 through the logarithms of the last days' weights that flattens as animals of this age do.
 What neither can say is NotEnoughDataError with the reason (D-390).
@@ -155,8 +155,11 @@ class Curve:
         return (GAIN_SPREAD[self.method] * gained) ** 2
 
 
-def fit(days: Sequence[DailyMean]) -> Curve:
-    """The curve through these days, in any order. Raises NotEnoughDataError with the reason."""
+def fit(days: Sequence[DailyMean], *, is_age_known: bool = True) -> Curve:
+    """The curve through these days, in any order. Raises NotEnoughDataError with the reason.
+
+    Where ages are but days since placing it is a trend: Gompertz's curve begins at birth.
+    """
     weighed = sorted(
         (day for day in days if day.count > 0 and day.mean_kg > 0), key=lambda day: day.age_days
     )
@@ -168,7 +171,8 @@ def fit(days: Sequence[DailyMean]) -> Curve:
         )
     span = weighed[-1].age_days - weighed[0].age_days
     growth = max(day.mean_kg for day in weighed) / weighed[0].mean_kg
-    if len(weighed) >= MIN_CURVE_DAYS and span >= MIN_CURVE_SPAN_DAYS and growth > MIN_CURVE_GROWTH:
+    is_long = len(weighed) >= MIN_CURVE_DAYS and span >= MIN_CURVE_SPAN_DAYS
+    if is_age_known and is_long and growth > MIN_CURVE_GROWTH:
         curve = _gompertz(weighed)
         if curve is not None:
             return curve

@@ -14,8 +14,13 @@ class StandardRow:
     mortality_pct: float | None = None
 
 
-def expected(standard: Sequence[StandardRow], column: str, age_days: int) -> float | None:
-    """The standard's value at an age, between its ages on a straight line; None outside them."""
+def expected(standard: Sequence[StandardRow], column: str, age_days: int | None) -> float | None:
+    """The standard's value at an age, between its ages on a straight line; None outside them.
+
+    Nothing is expected of animals whose age nobody knows.
+    """
+    if age_days is None:
+        return None
     known = [
         (row.age_days, value) for row in standard if (value := getattr(row, column)) is not None
     ]

@@ -22,15 +22,19 @@ Baseline = Literal["standard", "same_hour"]
 EndReason = Literal["person", "rule", "edge", "moved", "revoked", "batch", "camera", "long"]
 _Seconds = Annotated[int, Meta(ge=0, le=MAX_DURATION_S)]
 _Days = Annotated[int, Meta(ge=0, le=10_000)]
-_Signal = Annotated[str, Meta(pattern=r"^(telemetry|kpi|feed|edge|camera)\.[\w.:-]{1,120}$")]
+_Signal = Annotated[
+    str, Meta(pattern=r"^(telemetry|kpi|feed|weighing|edge|camera)\.[\w.:-]{1,120}$")
+]
 
 
 class AlertRuleValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`condition` on `signal`, for `for_s`; it is over after `clear_for_s` on the side of `clear`.
 
     A signal is a series of values: `telemetry.<metric>` of a device, `kpi.<figure>` of a batch,
-    `feed.days_left` of a barn, `edge.<total>` of an edge, `camera.<figure>` of a camera or site.
-    The other fields say whose: all that are set must match.
+    `feed.days_left` of a barn, `weighing.incomplete` of a station, `edge.<total>` of an edge,
+    `camera.<figure>` of a camera or site.
+    The other fields say whose: all that are set must match. A rule with ages looks at no batch
+    whose age is not known.
     """
 
     signal: _Signal

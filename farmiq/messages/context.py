@@ -33,8 +33,11 @@ class ContextBarn(msgspec.Struct, frozen=True, kw_only=True):
     area_m2: float | None = None
 
 
-class ContextBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """In its barn from placed_on to closed_on, both days included."""
+class ContextBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """In its barn from placed_on to closed_on, both days included; of unknown age without one.
+
+    What is not set is left out: edges of earlier versions know no batch without an age.
+    """
 
     batch_id: Id
     farm_id: Id
@@ -44,7 +47,7 @@ class ContextBatch(msgspec.Struct, frozen=True, kw_only=True):
     sex: Sex = "mixed"
     placed_count: int
     placed_on: date
-    age_at_placing_days: int = 0
+    age_at_placing_days: int | None = None
     target_weight_kg: float | None = None
     target_on: date | None = None
     closed_on: date | None = None

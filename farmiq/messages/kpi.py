@@ -14,7 +14,7 @@ KpiType = Literal[
     "head_count", "weight_mean", "weight_median", "weight_p10", "weight_p90", "weight_cv",
     "weight_uniformity", "adg", "adg_7d", "adg_30d", "fcr", "intake_kg", "intake_per_head",
     "water_per_head", "water_to_feed", "mortality_day_pct", "mortality_pct", "epef", "thi_hours",
-    "data_coverage",
+    "data_coverage", "vision_residual",
 ]  # fmt: skip
 
 

@@ -26,9 +26,9 @@ def register(url: str) -> None:
         connection.execute(
             """
             insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count,
-              placed_on)
+              placed_on, age_at_placing_days)
             values ('tenant-a', 'spring', 'farm-1', 'barn-1', 'broiler', 5000,
-              (now() at time zone 'Asia/Bangkok')::date - 21)
+              (now() at time zone 'Asia/Bangkok')::date - 21, 0)
             """
         )
         connection.execute(

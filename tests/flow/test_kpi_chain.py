@@ -125,6 +125,9 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
     assert _share_of_standard(farm, life.flocks[0]) == pytest.approx(1, abs=0.04)
     assert _share_of_standard(farm, life.flocks[1]) == pytest.approx(0.85, abs=0.05)
 
+    # The rule that ships has seen the figures: one flock is behind its standard.
+    await until(lambda: _behind(farm) == [(life.flocks[1].batch_id,)])
+
     # The first days once more, as after a demo that was stopped while it posted them.
     before = farm.cloud("select sum(revision), count(*) from kpi_daily")
     first_days = msgspec.structs.replace(life, until=life.until - timedelta(days=days_lived - 3))
@@ -186,6 +189,13 @@ def _last_week(found: Figures, flock: flocks.Flock) -> Counter[str]:
         if batch == flock.batch_id and on in sorted(dates)[-7:]:
             totals[kind] += value  # type: ignore[assignment]
     return totals
+
+
+def _behind(farm: Farm) -> list[tuple[Any, ...]]:
+    return farm.cloud(
+        "select batch_id from alert_episodes where rule_id = 'default.weight.behind' "
+        "and state = 'active' order by 1"
+    )
 
 
 def _share_of_standard(farm: Farm, flock: flocks.Flock) -> float:

@@ -227,6 +227,9 @@ SEED = {
     "alert_states": """
         insert into alert_states (tenant_id, signal, subject)
         values (%(tenant)s, 'telemetry.temperature', 'f/b/d')""",
+    "alert_values": """
+        insert into alert_values (tenant_id, signal, subject, begin_at, end_at, value)
+        values (%(tenant)s, 'edge.waiting', 'edge:e', now(), now(), 1)""",
     "alert_rechecks": """
         insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at)
         values (%(tenant)s, 'telemetry.temperature', 'f/b/d', %(id)s, now())""",

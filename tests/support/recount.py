@@ -55,6 +55,8 @@ class Facts:
     """What happened to one batch on one local date."""
 
     weights: list[float] = field(default_factory=list)
+    # Weight on the scale, and what vision estimated.
+    estimates: list[tuple[float, float]] = field(default_factory=list)
     intakes: list[float] = field(default_factory=list)
     water: list[float] = field(default_factory=list)
     dead: list[float] = field(default_factory=list)
@@ -128,9 +130,25 @@ def sessions(events: Sequence[Row]) -> list[Row]:
                 "occurred_at": first["occurred_at"],
                 "payload": {"batch_id": created[0]["payload"]["batch_id"] if created else None},
                 "weight_kg": weight,
+                "estimate_kg": _estimate(events, own[0]),
             }
         )
     return weighings
+
+
+def _estimate(events: Sequence[Row], session: Row) -> float | None:
+    """The last weight that vision estimated of a session."""
+    made = [
+        event
+        for event in _of_type(events, "inference.completed")
+        if all(event[name] == session[name] for name in ("tenant_id", "session_id"))
+        and event["payload"]["predicted_weight_kg"] is not None
+        and not event.get("clock_suspect")
+    ]
+    if not made:
+        return None
+    last = max(made, key=lambda event: (event["occurred_at"], str(event["event_id"])))
+    return float(last["payload"]["predicted_weight_kg"])
 
 
 def _of_type(events: Sequence[Row], event_type: str) -> list[Row]:
@@ -167,8 +185,10 @@ def thi(temperature: float, humidity: float) -> float:
     return 0.8 * temperature + humidity / 100 * (temperature - 14.4) + 46.4
 
 
-def between_ages(standard: Sequence[Row], column: str, age: int) -> float | None:
-    """The standard at an age, linear between its ages; None outside them."""
+def between_ages(standard: Sequence[Row], column: str, age: int | None) -> float | None:
+    """The standard at an age, linear between its ages; None outside them, or of unknown age."""
+    if age is None:
+        return None
     known = {row["age_days"]: row[column] for row in standard if row.get(column) is not None}
     if age in known:
         return float(known[age])
@@ -196,6 +216,8 @@ class _Batch:
         for weighing in sessions(events):
             if facts := self._day_of(weighing):
                 facts.weights.append(weighing["weight_kg"])
+                if weighing["estimate_kg"] is not None:
+                    facts.estimates.append((weighing["weight_kg"], weighing["estimate_kg"]))
         for event in counted(events, "feed"):
             is_intake = event["event_type"] == "feed.intake.recorded"
             if is_intake and not event.get("clock_suspect") and (facts := self._day_of(event)):
@@ -244,6 +266,10 @@ class _Batch:
     def _is_there(self, on: date) -> bool:
         closed = self.batch["closed_on"]
         return self.batch["placed_on"] <= on and (closed is None or on <= closed)
+
+    def age(self, on: date) -> int | None:
+        known: int | None = self.batch["age_at_placing_days"]
+        return None if known is None else known + (on - self.batch["placed_on"]).days
 
     def _add_record(self, event: Row) -> None:
         record = event["payload"]
@@ -347,7 +373,7 @@ class _Batch:
         figures = {}
         for on in self.days:
             for kind, value, unit, count in self._of_day(on):
-                age = self.batch["age_at_placing_days"] + (on - self.batch["placed_on"]).days
+                age = self.age(on)
                 column = EXPECTED.get(kind)
                 expected = between_ages(self.standard, column, age) if column else None
                 difference = None if expected is None else value - expected
@@ -388,6 +414,14 @@ class _Batch:
             deviation = math.sqrt(squares / (count - 1))
             rows.append(("weight_cv", 100 * deviation / mean, "%", count))
             rows.append(("weight_uniformity", 100 * near / count, "%", count))
+        # Weights that are equal are outliers together, or none of them is.
+        off = [
+            100 * (estimate - weight) / weight
+            for weight, estimate in self.days[on].estimates
+            if weight in weights
+        ]
+        if off:
+            rows.append(("vision_residual", math.fsum(off) / len(off), "%", len(off)))
         return rows
 
     def _origin(self) -> tuple[date, float, float, date, int] | None:
@@ -443,8 +477,8 @@ class _Batch:
         fcr = math.fsum(intakes) / gained
         count = len(intakes) + len(self.weights(on)) + weighings
         rows = [("fcr", fcr, "kg/kg", count)]
-        age = self.batch["age_at_placing_days"] + (on - self.batch["placed_on"]).days
-        if self.batch["species"] == "broiler" and age > 0:
+        age = self.age(on)
+        if self.batch["species"] == "broiler" and age is not None and age > 0:
             alive = 100 * self.head(on) / self.batch["placed_count"]
             rows.append(("epef", alive * mean / (age * fcr) * 100, "1", count))
         return rows

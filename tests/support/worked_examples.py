@@ -94,7 +94,7 @@ def events(tenant_id: str = TENANT) -> list[dict[str, Any]]:
 def _events(tenant_id: str, row: dict[str, str]) -> list[dict[str, Any]]:
     at = datetime.fromisoformat(row["at"]).replace(tzinfo=ZoneInfo(ZONE)).astimezone(UTC)
     value, unit = float(row["value"]), row["unit"] or None
-    event = {
+    event: dict[str, Any] = {
         "event_id": _id(tenant_id, row["id"]),
         "tenant_id": tenant_id,
         "farm_id": FARM,
@@ -107,6 +107,9 @@ def _events(tenant_id: str, row: dict[str, str]) -> list[dict[str, Any]]:
     what, _, detail = row["what"].partition(" ")
     if what == "weighing":
         return _weighing(event, value)
+    if what == "estimate":
+        session_id = _id(tenant_id, detail)
+        return [{**event, "session_id": session_id, **estimate(event["event_id"], value)}]
     if what == "reading":
         payload: dict[str, Any] = {"metric_type": detail, "metric_value": value, "unit": unit}
         return [{**event, "event_type": "telemetry.ingested", "payload": payload}]
@@ -149,6 +152,15 @@ def _weighing(event: dict[str, Any], weight_kg: float) -> list[dict[str, Any]]:
         }
         for name, payload in payloads.items()
     ]
+
+
+def estimate(event_id: UUID, weight_kg: float) -> dict[str, Any]:
+    """What vision makes of a session."""
+    payload = {
+        "inference_result_id": event_id, "predicted_weight_kg": weight_kg, "confidence": 0.9,
+        "model_version": "m-1",
+    }  # fmt: skip
+    return {"event_type": "inference.completed", "payload": payload}
 
 
 def _id(tenant_id: str, name: str) -> UUID:

@@ -3,253 +3,50 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from fastapi import Depends, Query, Request, Response
-from msgspec import Meta
-from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, Handler, Id, JsonBody
+from farmiq.api import BodyOf, Handler, JsonBody
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import dry_run, queries
-from farmiq.cloud.alerts.dry_run import NoHistoryError
-from farmiq.cloud.alerts.queries import RejectedError
-from farmiq.cloud.identity import people, sign_in
+from farmiq.cloud.alerts import dry_run
+from farmiq.cloud.alerts.episodes import queries
+from farmiq.cloud.alerts.episodes.queries import RejectedError
+from farmiq.cloud.alerts.models import (
+    Acknowledgement,
+    AlertEpisodes,
+    AlertEpisodeWithSteps,
+    AlertWindow,
+    AlertWindows,
+    EpisodeFilter,
+    RuleFilter,
+    RuleToTry,
+    RuleTrial,
+    ShownAlertRule,
+    ShownAlertRules,
+    WindowFilter,
+    WindowValues,
+)
+from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import AVisit, Caller, People, with_retries
 from farmiq.farm.alerts import rules as farm_rules
-from farmiq.messages import ids, kinds
 from farmiq.messages.alerts import (
     AlertRule,
     AlertRuleValues,
-    Baseline,
-    Condition,
-    EndReason,
-    Severity,
 )
 from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1"
 MAX_BYTES = 16 * 1024
-MAX_ROWS = 1000
 MAX_WINDOW_DAYS = 366
 # Roles; each may also do what the ones before it may. Rules are a company's plan.
 PLANS, CARE = "admin", "operator"
 MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 FORBIDDEN = {403: "FORBIDDEN: the person's role does not reach.", 429: http.ERRORS[429]}
-EpisodeState = Literal["active", "acknowledged", "resolved", "withdrawn"]
-Source = Literal["rule", "edge", "camera", "cloud"]
-
-
-class EpisodeFilter(api.SpanFilter):
-    """Which episodes, newest first; the time is the one at which they opened."""
-
-    state: Annotated[
-        Literal["open", "active", "acknowledged", "resolved", "withdrawn"] | None,
-        Field(description="Only in this state; open is active or acknowledged."),
-    ] = None
-    severity: Annotated[
-        Literal["info", "warning", "critical", "security"] | None,
-        Field(description="Only of this severity."),
-    ] = None
-    source: Annotated[Source | None, Field(description="Only from there.")] = None
-    rule: Annotated[Id | None, Field(description="Only of this rule.")] = None
-    farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
-    barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
-    device: Annotated[Id | None, Field(description="Only this device's.")] = None
-    edge: Annotated[Id | None, Field(description="Only of this edge.")] = None
-    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
-    company: people.Company = None
-
-
-class RulePosition(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page of rules ends."""
-
-    rule_id: str
-
-
-class RuleFilter(api.Filter):
-    """Which rules, in the order of their ids."""
-
-    cursor: Annotated[
-        Annotated[RulePosition, api.cursor_of(RulePosition, max_length=512)] | None,
-        Field(description="The next_cursor of the page before."),
-    ] = None
-    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    company: people.Company = None
-
-
-class WindowFilter(api.PageFilter):
-    """Which maintenance windows, the one that ends last first."""
-
-    current: Annotated[bool, Field(description="Only those that are not over.")] = False
-    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    company: people.Company = None
-
-
-class AlertEpisode(api.Model):
-    """One time that something was wrong.
-
-    `opened_at`, `last_at` and `resolved_at` are the data's own time, `raised_at` is when it was
-    found here. `paged_at` is when people were called first; nobody is about what is old, or while
-    `held_by` names an episode or a window. A withdrawn one never was: data that came late says so.
-    `ended_reason` is why it is over if not because of its values: a person ended it (`ended_by`),
-    its rule was changed or no longer applies, its edge is gone, its device was moved, revoked or
-    silent for long, its batch was closed, or its camera was switched off.
-    """
-
-    episode_id: UUID
-    cause: str
-    source: Source
-    rule_id: str | None
-    severity: str
-    subject: str
-    farm_id: str | None
-    barn_id: str | None
-    device_id: str | None
-    edge_cluster_id: str | None
-    batch_id: str | None
-    message: str
-    state: EpisodeState
-    opened_at: At
-    last_at: At
-    resolved_at: At | None
-    raised_at: At
-    paged_at: At | None
-    seen_count: int
-    first_value: float | None
-    worst_value: float | None
-    last_value: float | None
-    held_by: str | None
-    acknowledged_at: At | None
-    acknowledged_by: str | None
-    note: str | None
-    ended_reason: EndReason | None
-    ended_by: str | None
-    ended_note: str | None
-
-
-class AlertEpisodes(api.Model):
-    alerts: list[AlertEpisode]
-    next_cursor: str | None
-
-
-class AlertStep(api.Model):
-    step: Literal["opened", "worsened", "escalated", "acknowledged", "resolved"]
-    created_at: At
-    routed_at: At | None
-
-
-class AlertEpisodeWithSteps(AlertEpisode):
-    """`steps` are what people are told of it, once each."""
-
-    steps: list[AlertStep]
-
-
-class ShownAlertRule(api.Model):
-    """`is_default`: it ships with the product and the company has not changed it."""
-
-    rule_id: str
-    sentence: str
-    signal: str
-    condition: Condition
-    severity: Severity
-    threshold: float | None
-    clear: float | None
-    for_s: int
-    clear_for_s: int
-    window_s: int | None
-    baseline: Baseline | None
-    name: str | None
-    farm_id: str | None
-    barn_id: str | None
-    device_id: str | None
-    species: list[str] | None
-    min_age_days: int | None
-    max_age_days: int | None
-    enabled: bool
-    is_default: bool
-    changed_at: At | None
-    changed_by: str | None
-
-
-class ShownAlertRules(api.Model):
-    rules: list[ShownAlertRule]
-    next_cursor: str | None
-
-
-class TriedEpisode(api.Model):
-    subject: str
-    message: str
-    opened_at: At
-    resolved_at: At | None
-    first_value: float | None
-    worst_value: float | None
-    last_value: float | None
-
-
-class RuleTrial(api.Model):
-    """`is_whole` is false if there was too much to look at; then episodes may be missing."""
-
-    sentence: str
-    begin_at: At
-    end_at: At
-    series_count: int
-    value_count: int
-    is_whole: bool
-    episodes: list[TriedEpisode]
-
-
-class AlertWindow(api.Model):
-    window_id: UUID
-    begin_at: At
-    end_at: At
-    reason: str
-    farm_id: str | None
-    barn_id: str | None
-    device_id: str | None
-    edge_cluster_id: str | None
-    rule_id: str | None
-    made_by: str
-    made_at: At
-
-
-class AlertWindows(api.Model):
-    windows: list[AlertWindow]
-    next_cursor: str | None
-
-
-class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody has to say about an episode that they look after or end."""
-
-    note: Annotated[str, Meta(max_length=episodes.MAX_NOTE)] | None = None
-
-
-class RuleToTry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule, and over how many days it is tried."""
-
-    rule: AlertRuleValues
-    days: Annotated[int, Meta(ge=1, le=dry_run.MAX_DAYS)] = dry_run.MAX_DAYS
-
-
-class WindowValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A maintenance window: all fields of the scope that are set must match."""
-
-    begin_at: ids.Instant
-    end_at: ids.Instant
-    reason: kinds.Name
-    farm_id: ids.Id | None = None
-    barn_id: ids.Id | None = None
-    device_id: ids.Id | None = None
-    edge_cluster_id: ids.Id | None = None
-    rule_id: ids.Id | None = None
-
-    def __post_init__(self) -> None:
-        kinds.require_utc(self.begin_at, self.end_at)
 
 
 def _body(kind: type[Any], what: str) -> Any:
@@ -376,12 +173,9 @@ class Api(api.Routes):
         async with self.people.caller(*visit, least=CARE) as caller:
             wanted = body.decode(raw)
             rule = checked(wanted.rule, "try")
-            try:
-                trial = await dry_run.try_rule(
-                    caller.connection, caller.tenant_id, rule, days=wanted.days
-                )
-            except NoHistoryError as error:
-                raise api.invalid(("signal", str(error))) from None
+            trial = await dry_run.try_rule(
+                caller.connection, caller.tenant_id, rule, days=wanted.days
+            )
         return {"sentence": farm_rules.sentence(rule), **asdict(trial)}
 
     @_route("GET", "alert-rules/{rule_id}", ShownAlertRule)

@@ -1,4 +1,4 @@
-"""Looks of the clock: silence, totals of edges, feed, cameras; and who is to be called."""
+"""Looks of the clock: silence, totals of edges, feed, weighings, cameras; and who is called."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ import prometheus_client
 
 from farmiq import crash
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import handlers, looks, rules, store
-from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.rules import TELEMETRY, Seen, Series, SeriesState, Value, Watch
+from farmiq.cloud.alerts import looks
+from farmiq.cloud.alerts.episodes import paging
+from farmiq.cloud.alerts.evaluating import advance, book, found_values, signals, states
+from farmiq.cloud.alerts.evaluating.advance import Seen, SeriesState, Watch
+from farmiq.cloud.alerts.evaluating.book import RuleBook
+from farmiq.cloud.alerts.evaluating.ruleset import TELEMETRY, Series, Value, tick, timed_value
 from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
 from farmiq.plumbing.runtime.schedule import Job
 
-PAGE_S, LOOK_S, FEED_S, PRUNE_S = 1.0, 15.0, 600.0, 60.0
+PAGE_S, LOOK_S, SESSIONS_S, FEED_S, PRUNE_S = 1.0, 15.0, 60.0, 600.0, 60.0
 MAX_PAGED = 10_000
 # Series that are evaluated in one transaction.
 MAX_SERIES = 1000
@@ -47,6 +50,7 @@ class Looks:
             ("camera_alerts", LOOK_S, self.take_camera_alerts),
             ("cameras", FEED_S, self.look_at_cameras),
             ("feed", FEED_S, self.look_at_feed),
+            ("sessions", SESSIONS_S, self.look_at_sessions),
             ("prune", PRUNE_S, self.prune),
         ):
             yield Job(f"alerts.{name}", every_s, do)
@@ -54,7 +58,7 @@ class Looks:
     async def page(self) -> dict[str, object]:
         """Call people about what is open and was not told; the one place that does."""
         async with db.transaction(self.pool) as tx:
-            count = await store.page(tx, limit=MAX_PAGED)
+            count = await paging.page(tx, limit=MAX_PAGED)
             crash.here("alerts.before_page_commit")
         crash.here("alerts.after_page_commit")
         PAGED.inc(count)
@@ -63,13 +67,13 @@ class Looks:
     async def look_for_silence(self) -> dict[str, object]:
         """Tick the clock for series of telemetry from which nothing came."""
         async with db.transaction(self.pool) as tx:
-            tenants = await store.tenants(tx)
+            tenants = await book.tenants(tx)
         await self.book.load(tenants)
         shortest = self._shortest_absence(tenants)
         if not shortest:
             return {}
         async with db.transaction(self.pool) as tx:
-            now = await store.now(tx)
+            now = await states.now(tx)
             silent = await looks.silent_series(tx, shortest, days=looks.MAX_SILENT_DAYS)
         values: list[Value] = []
         for series, at, value in silent:
@@ -78,9 +82,9 @@ class Looks:
                 series=series, at=at, value=value,
                 farm_id=farm_id, barn_id=barn_id, device_id=device_id,
             )  # fmt: skip
-            looking = self.book[series.tenant_id].looking_at(rules.tick(heard, now))
+            looking = self.book[series.tenant_id].looking_at(tick(heard, now))
             if any(rule.condition == "absent" for rule in looking):
-                values += [heard, rules.tick(heard, now)]
+                values += [heard, tick(heard, now)]
         await self._evaluate(values, now)
         return {}
 
@@ -97,24 +101,24 @@ class Looks:
         """Take what heartbeats said, and whether there was one."""
         async with db.transaction(self.pool) as tx:
             beats = await looks.heartbeats(tx)
-            now = await store.now(tx)
+            now = await states.now(tx)
         newest_at = max((beat["received_at"] for beat in beats), default=None)
-        self.watch = rules.watched(self.watch, newest_at, now)
+        self.watch = advance.watched(self.watch, newest_at, now)
         await self.book.load({beat["tenant_id"] for beat in beats})
         values: list[Value] = []
         for beat in beats:
-            tenant_id, edge_id = beat["tenant_id"], beat["edge_cluster_id"]
-            signals = self.book[tenant_id].signals
+            subject, at = f"edge:{beat['edge_cluster_id']}", beat["received_at"]
             values += [
-                _of_edge(tenant_id, edge_id, name, beat["received_at"], beat[name])
+                timed_value(
+                    Series(beat["tenant_id"], f"edge.{name}", subject), at, float(beat[name])
+                )
                 for name in TOTALS
-                if f"edge.{name}" in signals and beat[name] is not None
+                if beat[name] is not None
             ]
-            if "edge.heard" in signals:
-                heard = _of_edge(tenant_id, edge_id, "heard", beat["received_at"], 1.0)
-                values.append(heard)
-                if self.watch.is_long_enough:
-                    values.append(rules.tick(heard, now))
+            heard = timed_value(Series(beat["tenant_id"], "edge.heard", subject), at, 1.0)
+            values.append(heard)
+            if self.watch.is_long_enough:
+                values.append(tick(heard, now))
         await self._evaluate(values, now)
         return {}
 
@@ -127,7 +131,7 @@ class Looks:
     async def take_camera_alerts(self) -> dict[str, object]:
         """Open and resolve episodes as the alerts of cameras (004) are."""
         async with db.transaction(self.pool) as tx:
-            if not await looks.lock_job(tx, "alerts.camera_alerts"):
+            if not await states.lock_job(tx, "alerts.camera_alerts"):
                 return {}
             opened, ended = await looks.camera_alerts(tx)
             await episodes.raise_episodes(tx, opened)
@@ -138,19 +142,20 @@ class Looks:
         """Take the completeness of sites' last whole days and the cameras' batteries."""
         async with db.transaction(self.pool) as tx:
             rows = await looks.camera_values(tx)
-            now = await store.now(tx)
-        await self.book.load({row[0] for row in rows})
+            now = await states.now(tx)
+        await self.book.load({series.tenant_id for series, _, _ in rows})
         await self._evaluate(
-            [
-                Value(
-                    series=Series(tenant_id, signal, subject), at=min(at, now), value=value,
-                    device_id=subject.removeprefix("camera:") if "camera:" in subject else None,
-                )
-                for tenant_id, signal, subject, at, value in rows
-                if signal in self.book[tenant_id].signals
-            ],
-            now,
-        )  # fmt: skip
+            [timed_value(series, min(at, now), value) for series, at, value in rows], now
+        )
+        return {}
+
+    async def look_at_sessions(self) -> dict[str, object]:
+        """Take how many weigh sessions of each station its edge calls incomplete."""
+        async with db.transaction(self.pool) as tx:
+            rows = await looks.incomplete_sessions(tx)
+            now = await states.now(tx)
+        await self.book.load({series.tenant_id for series, _ in rows})
+        await self._evaluate([timed_value(series, now, count) for series, count in rows], now)
         return {}
 
     async def look_at_feed(self) -> dict[str, object]:
@@ -159,48 +164,45 @@ class Looks:
             tenants = await looks.tenants_with_feed(tx)
         await self.book.load(tenants)
         for tenant_id in tenants:
-            if "feed.days_left" not in self.book[tenant_id].signals:
-                continue
             async with db.transaction(self.pool) as tx:
                 rows = await looks.feed_days_left(tx, tenant_id)
-                now = await store.now(tx)
+                now = await states.now(tx)
             await self._evaluate(
                 [
-                    Value(
-                        series=Series(tenant_id, "feed.days_left", f"barn:{farm_id}/{barn_id}"),
-                        at=now, value=days_left, farm_id=farm_id, barn_id=barn_id,
+                    timed_value(
+                        Series(tenant_id, "feed.days_left", f"barn:{farm}/{barn}"), now, days
                     )
-                    for farm_id, barn_id, days_left in rows
+                    for farm, barn, days in rows
                 ],
                 now,
-            )  # fmt: skip
+            )
         return {}
 
     async def prune(self) -> dict[str, object]:
         """End what rules have open that changed, no longer apply, or whose subject is gone."""
         async with db.transaction(self.pool) as tx:
-            busy = await store.busy_states(tx)
+            busy = await states.busy_states(tx)
             gone = await self._gone(tx, busy)
-            now = await store.now(tx)
+            now = await states.now(tx)
         await self.book.load({series.tenant_id for series in busy})
 
         def pruned(series: Series, state: SeriesState) -> tuple[SeriesState, list[Seen]]:
             ruleset = self.book[series.tenant_id]
-            return rules.prune(series, state, ruleset, now=now, gone=gone.get(series))
+            return advance.prune(series, state, ruleset, now=now, gone=gone.get(series))
 
         # Only what changes is locked; it may be another by then.
         stale = [series for series, state in busy.items() if pruned(series, state)[0] != state]
         ended = 0
         for chunk in _chunks(stale):
             async with db.transaction(self.pool) as tx:
-                states = await store.lock_states(tx, chunk)
+                locked = await states.lock_states(tx, chunk)
                 changed, endings = {}, []
-                for series, before in states.items():
+                for series, before in locked.items():
                     after, over = pruned(series, before)
                     if after != before:
                         changed[series] = after
-                    endings += [handlers.ending(series, seen) for seen in over]
-                await store.save_states(tx, changed)
+                    endings += [signals.ending(series, seen) for seen in over]
+                await states.save_states(tx, changed)
                 ended += await episodes.resolve_all(tx, endings)
         async with db.transaction(self.pool) as tx:
             ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
@@ -221,27 +223,21 @@ class Looks:
         return gone | await looks.gone_devices(tx, devices)
 
     async def _evaluate(self, values: list[Value], now: datetime) -> None:
-        """In transactions of a bounded size; a series is not divided."""
+        """In transactions of a bounded size; a series is not divided. Their values are kept."""
         by_series: dict[Series, list[Value]] = {}
         for value in values:
             by_series.setdefault(value.series, []).append(value)
         for chunk in _chunks([*by_series]):
+            together = [value for key in chunk for value in by_series[key]]
+            wanted = [
+                v for v in together if v.series.signal in self.book[v.series.tenant_id].signals
+            ]
             async with db.transaction(self.pool) as tx:
-                await handlers.evaluate(
-                    tx, self.book, [value for key in chunk for value in by_series[key]], now=now
-                )
+                await found_values.store(tx, together)
+                await signals.evaluate(tx, self.book, wanted, now=now)
 
 
 def _chunks(series: list[Series]) -> Iterator[list[Series]]:
     ordered = sorted(series)
     for begin in range(0, len(ordered), MAX_SERIES):
         yield ordered[begin : begin + MAX_SERIES]
-
-
-def _of_edge(tenant_id: str, edge_id: str, name: str, at: datetime, value: float) -> Value:
-    return Value(
-        series=Series(tenant_id, f"edge.{name}", f"edge:{edge_id}"),
-        at=at,
-        value=float(value),
-        edge_cluster_id=edge_id,
-    )

@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.alerts.rules import TELEMETRY, Series
+from farmiq.cloud.alerts.evaluating.ruleset import TELEMETRY, Series
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts.rules import in_rule_unit
+from farmiq.messages import weighvision
 from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db
 
@@ -15,6 +16,8 @@ from farmiq.plumbing import db
 MAX_SILENT_DAYS = 7
 # What a device has open ends when nothing of it came for so long.
 MAX_OPEN_DAYS = 30
+# Weigh sessions that lack a part for longer will not get it: nobody is called about them.
+MAX_LACKING_DAYS = 7
 # Alerts of cameras that somebody should know of, but not now.
 MINOR_CAMERA_ALERTS = ("unassigned_device", "counters_differ")
 
@@ -51,15 +54,6 @@ CAMERA_ALERTS_OVER = """
       and (a.alert_id is null or a.resolved_at is not null or exists (
         select from devices d where d.device_id = a.device_id and not d.is_active))
 """
-
-
-async def lock_job(tx: db.Connection, name: str) -> bool:
-    """Be the only one that does a job until the commit; False if another one does."""
-    return bool(
-        await db.fetch_value(
-            tx, "select pg_try_advisory_xact_lock(hashtextextended(%s, 7502))", name
-        )
-    )
 
 
 async def silent_series(
@@ -228,8 +222,8 @@ def _camera_episode(  # noqa: PLR0917 - the columns, in their order
     )
 
 
-async def camera_values(tx: db.Connection) -> list[tuple[str, str, str, datetime, float]]:
-    """(tenant, signal, subject, at, value): days that are whole, and batteries."""
+async def camera_values(tx: db.Connection) -> list[tuple[Series, datetime, float]]:
+    """Of each site the newest day that is whole, and the batteries of cameras."""
     rows = await db.fetch_all(
         tx,
         """
@@ -248,7 +242,43 @@ async def camera_values(tx: db.Connection) -> list[tuple[str, str, str, datetime
           and d.last_seen_at > fn_now() - interval '7 days'
         """,
     )
-    return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+    return [(Series(*row[:3]), row[3], row[4]) for row in rows]
+
+
+async def incomplete_sessions(tx: db.Connection) -> list[tuple[Series, float]]:
+    """How many weigh sessions of each station its edge calls incomplete and still lack something.
+
+    Also 0, of stations that had some at an earlier look.
+    """
+    rows = await db.fetch_all(
+        tx,
+        """
+        with clock as materialized (select fn_now() as now),
+        lacking as (
+          select w.tenant_id, count(distinct w.session_id)::float8 as count,
+            w.farm_id || '/' || w.barn_id || '/' || coalesce(w.station_id, w.device_id, '-')
+              as subject
+          from clock join weighvision_events e on e.event_type = %s
+              and e.occurred_at between clock.now - make_interval(days => %s) and clock.now
+            join weight_sessions w on w.tenant_id = e.tenant_id and w.session_id = e.session_id
+          where w.status <> 'cancelled'
+            and (w.missing <> '{}' or w.image_count <> cardinality(w.media_ids))
+          group by w.tenant_id, subject
+        ), known as (
+          select tenant_id, subject from alert_states
+          where signal = 'weighing.incomplete' and states <> '{}'
+          union
+          select v.tenant_id, v.subject from clock join alert_values v
+            on v.signal = 'weighing.incomplete' and v.value > 0
+            and v.begin_at > clock.now - interval '2 days'
+        )
+        select tenant_id, 'weighing.incomplete', subject, coalesce(count, 0)
+        from lacking full join known using (tenant_id, subject)
+        """,
+        weighvision.SESSION_INCOMPLETE,
+        MAX_LACKING_DAYS,
+    )
+    return [(Series(*row[:3]), row[3]) for row in rows]
 
 
 async def tenants_with_feed(tx: db.Connection) -> list[str]:

@@ -4,8 +4,8 @@ telemetry_readings --alert_readings--> [alerts] --alert_states, alert_rechecks, 
 farmiq.telemetry.exchange (buckets), farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
 alert_rechecks, alert_episodes-->
 farmiq.edge.exchange --edge.queue--> [alerts] --alert_episodes-->
-the clock, edge_heartbeats, device_alerts, fn_feed_stock --> [alerts] --alert_episodes,
-alert_steps--> people, cloud-notification-service
+the clock, edge_heartbeats, device_alerts, weighvision_events, fn_feed_stock --> [alerts]
+--alert_values, alert_episodes, alert_steps--> people, cloud-notification-service
 
 A value is taken into the state of its series in the transaction that acknowledges it, a reading in
 the one that deletes its row of alert_readings. What is late is evaluated again from the tables. One
@@ -16,12 +16,13 @@ import asyncio
 from datetime import timedelta
 
 from farmiq.cloud import bus, retentions, sink
-from farmiq.cloud.alerts import handlers, jobs
+from farmiq.cloud.alerts import jobs
 from farmiq.cloud.alerts.api import Api
-from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.handlers import Signals
-from farmiq.cloud.alerts.readings import Readings
-from farmiq.cloud.alerts.rechecks import Rechecks
+from farmiq.cloud.alerts.episodes import edge_alerts
+from farmiq.cloud.alerts.evaluating.book import RuleBook
+from farmiq.cloud.alerts.evaluating.readings import Readings
+from farmiq.cloud.alerts.evaluating.rechecks import Rechecks
+from farmiq.cloud.alerts.evaluating.signals import Signals
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
@@ -34,7 +35,7 @@ RECHECK_S = 0.5
 # Readings of a second are evaluated together: a series costs about the same for one and for ten.
 READINGS_S = 1.0
 
-EDGE = Sink("edge", bus.EDGE, handlers.store_edge_alerts)
+EDGE = Sink("edge", bus.EDGE, edge_alerts.store_edge_alerts)
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:

@@ -113,7 +113,10 @@ class DailyFigures(api.Model):
 
 
 class BatchSummary(api.Model):
-    """`safe_to_sell_from`: the first date after the withdrawal of all treatments, if any."""
+    """`safe_to_sell_from`: the first date after the withdrawal of all treatments, if any.
+
+    `age_days` are the days since placing if the age is not known.
+    """
 
     batch_id: str
     farm_id: str
@@ -128,6 +131,7 @@ class BatchSummary(api.Model):
     target_on: date | None
     today: date
     age_days: int
+    is_age_known: bool
     head_count: float
     dead: float
     culled: float
@@ -146,7 +150,11 @@ class CountedWeighing(api.Model):
 
 
 class WeighedDay(api.Model):
-    """Statistics are over the weighings that are no outliers."""
+    """Statistics are over the weighings that are no outliers.
+
+    `vision_residual_pct` is how far estimates by vision are above the scale in the mean, of the
+    `estimated_count` weighings that have one.
+    """
 
     kpi_date: date
     weighed_count: int
@@ -157,6 +165,8 @@ class WeighedDay(api.Model):
     weight_p90_kg: float | None
     weight_cv_pct: float | None
     weight_uniformity_pct: float | None
+    estimated_count: int
+    vision_residual_pct: float | None
     weighings: list[CountedWeighing]
 
 

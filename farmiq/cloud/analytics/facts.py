@@ -66,14 +66,23 @@ async def _hours(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> list
 async def _weighings(
     tx: db.Connection, batch: Batch, dates: Sequence[date]
 ) -> list[dict[str, Any]]:
-    """In the order of the weights, so that the same weighings always give the same sums."""
+    """In the order of the weights, so that the same weighings always give the same sums.
+
+    Of several estimates of a session by vision the last one counts.
+    """
     return await db.fetch_dicts(
         tx,
         """
         with weighed as (
-          select w.kpi_date, w.weight_kg, w.is_outlier
+          select w.kpi_date, w.weight_kg, w.is_outlier,
+            100 * (e.predicted_weight_kg - w.weight_kg) / w.weight_kg as residual_pct
           from unnest(%(dates)s::date[]) d
             cross join lateral fn_batch_weighings(%(tenant_id)s, %(batch_id)s, d, d) w
+            left join lateral (
+              select i.predicted_weight_kg from inference_events i
+              where i.tenant_id = %(tenant_id)s and i.session_id = w.session_id
+                and i.predicted_weight_kg is not null and not i.clock_suspect
+              order by i.occurred_at desc, i.event_id desc limit 1) e on w.weight_kg > 0
         ), mean as (
           select kpi_date, avg(weight_kg order by weight_kg) as mean_kg from weighed
           where not is_outlier group by kpi_date
@@ -91,7 +100,10 @@ async def _weighings(
           case when count(*) filter (where not is_outlier) >= 2 then
             100.0::float8 * count(*) filter (where not is_outlier
               and abs(weight_kg - mean_kg) <= 0.1::float8 * mean_kg)
-            / count(*) filter (where not is_outlier) end as weight_uniformity_pct
+            / count(*) filter (where not is_outlier) end as weight_uniformity_pct,
+          count(residual_pct) filter (where not is_outlier) as estimated_count,
+          avg(residual_pct order by residual_pct) filter (where not is_outlier)
+            as vision_residual_pct
         from weighed join mean using (kpi_date)
         group by kpi_date, mean_kg
         """,

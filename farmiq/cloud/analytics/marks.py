@@ -142,6 +142,9 @@ async def stored_events(tx: db.Connection, events: Collection[Pending]) -> set[t
         select e.tenant_id, e.event_id from e join barn_events s
           on s.tenant_id = e.tenant_id and s.event_id = e.event_id where e.family = 'barn'
         union all
+        select e.tenant_id, e.event_id from e join inference_events s
+          on s.tenant_id = e.tenant_id and s.event_id = e.event_id where e.family = 'inference'
+        union all
         select e.tenant_id, e.event_id from e join telemetry_agg a
           on a.tenant_id = e.tenant_id and a.device_id = e.device_id
           and a.metric_type = e.metric_type and a."window" = '1h'
@@ -160,7 +163,8 @@ async def places_of(tx: db.Connection, events: Collection[Pending]) -> list[Plac
     """Where and when stored events count: their own, and those of what they replace.
 
     A session counts on the day of its first event for the batch that its created event names, and
-    either may have come late: all moments of the session count, each with its batch.
+    either may have come late: all moments of the session count, each with its batch. So with what
+    vision made of it: before its session there is nothing to compare with.
     """
     rows = await db.fetch_all(
         tx,
@@ -172,6 +176,10 @@ async def places_of(tx: db.Connection, events: Collection[Pending]) -> list[Plac
           select distinct s.tenant_id, s.session_id from e join weighvision_events s
             on s.tenant_id = e.tenant_id and s.event_id = e.event_id
           where e.family = 'weighvision' and s.session_id is not null
+          union
+          select s.tenant_id, s.session_id from e join inference_events s
+            on s.tenant_id = e.tenant_id and s.event_id = e.event_id
+          where e.family = 'inference' and s.session_id is not null
         ), fed as (
           select f.* from e join feed_events f
             on f.tenant_id = e.tenant_id and f.event_id = e.event_id where e.family = 'feed'

@@ -35,6 +35,7 @@ UNITS: Mapping[KpiType, str] = {
     "epef": "1",
     "thi_hours": "h",
     "data_coverage": "%",
+    "vision_residual": "%",
 }
 # Column of the breed standard with which a figure is compared.
 EXPECTED: Mapping[str, str] = {
@@ -69,11 +70,13 @@ class Batch:
     sex: str
     placed_count: int
     placed_on: date
-    age_at_placing_days: int
+    age_at_placing_days: int | None
     closed_on: date | None
 
-    def age(self, on: date) -> int:
-        return self.age_at_placing_days + (on - self.placed_on).days
+    def age(self, on: date) -> int | None:
+        """None if nobody knows it."""
+        known = self.age_at_placing_days
+        return None if known is None else known + (on - self.placed_on).days
 
     def has(self, on: date) -> bool:
         """Whether the animals are there on this date."""
@@ -93,6 +96,8 @@ class Day:
     weight_p90_kg: float | None = None
     weight_cv_pct: float | None = None
     weight_uniformity_pct: float | None = None
+    estimated_count: int = 0
+    vision_residual_pct: float | None = None
     feed_kg: float | None = None
     intake_count: int = 0
     water_l: float | None = None
@@ -271,6 +276,8 @@ def _weights(day: Day) -> Iterator[Figure]:
     for kpi_type, value in values.items():
         if value is not None:
             yield Figure(day.kpi_date, kpi_type, value, day.weighed_count)
+    if day.vision_residual_pct is not None:
+        yield Figure(day.kpi_date, "vision_residual", day.vision_residual_pct, day.estimated_count)
 
 
 def _growth(history: History, day: Day) -> Iterator[Figure]:
@@ -329,9 +336,10 @@ def _conversion(history: History, day: Day, mean: float, start: _Start) -> Itera
     fcr = feed_kg / gained_kg
     count = sum(earlier.intake_count for earlier in fed) + day.weighed_count + start.weighings
     yield Figure(on, "fcr", fcr, count)
-    if batch.species == "broiler" and batch.age(on) > 0:
+    age = batch.age(on)
+    if batch.species == "broiler" and age:
         livability = 100 * heads / batch.placed_count
-        yield Figure(on, "epef", livability * mean / (batch.age(on) * fcr) * 100, count)
+        yield Figure(on, "epef", livability * mean / (age * fcr) * 100, count)
 
 
 def _intake(history: History, day: Day) -> Iterator[Figure]:

@@ -53,7 +53,11 @@ class Barn(BarnValues, frozen=True, kw_only=True):
 
 
 class BatchValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Animals placed in a barn together; without `closed_on` they are still there."""
+    """Animals placed in a barn together; without `closed_on` they are still there.
+
+    `age_at_placing_days` is 0 for animals of their first day, null if nobody knows: then neither
+    standards nor alert rules with ages apply.
+    """
 
     farm_id: Id
     barn_id: Id
@@ -62,7 +66,7 @@ class BatchValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sex: Sex = "mixed"
     placed_count: Head
     placed_on: date
-    age_at_placing_days: AgeDays = 0
+    age_at_placing_days: AgeDays | None = None
     target_weight_kg: Positive | None = None
     target_on: date | None = None
     closed_on: date | None = None

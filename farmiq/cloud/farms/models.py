@@ -122,7 +122,7 @@ class RegisteredBatch(api.Model):
     sex: Sex
     placed_count: int
     placed_on: date
-    age_at_placing_days: int
+    age_at_placing_days: int | None
     target_weight_kg: float | None
     target_on: date | None
     closed_on: date | None

@@ -16,7 +16,10 @@ MAX_DAYS = 200
 
 
 class ExpectedWeight(api.Model):
-    """The mean weight on a day with its band, or the reason why nobody can say."""
+    """The mean weight on a day with its band, or the reason why nobody can say.
+
+    `age_days` are the days since placing if the age is not known.
+    """
 
     on: date
     age_days: int
@@ -60,17 +63,18 @@ class Forecast(api.Model):
 class Batch:
     batch_id: str
     placed_on: date
-    age_at_placing_days: int
+    age_at_placing_days: int | None
     closed_on: date | None
     target_weight_kg: float | None
     target_on: date | None
     today: date
 
     def age(self, on: date) -> int:
-        return self.age_at_placing_days + (on - self.placed_on).days
+        """Since they were placed, if nobody knows their age."""
+        return (self.age_at_placing_days or 0) + (on - self.placed_on).days
 
     def day(self, age_days: int) -> date:
-        return self.placed_on + timedelta(days=age_days - self.age_at_placing_days)
+        return self.placed_on + timedelta(days=age_days - (self.age_at_placing_days or 0))
 
     def check_there(self, on: date) -> None:
         """Raises NotEnoughDataError for a day after the animals left."""
@@ -103,14 +107,15 @@ class Weights:
                     None if day.cv_pct is None else day.cv_pct / 100 * day.mean_kg,
                 )
                 for day in self.days
-            )
+            ),
+            is_age_known=self.batch.age_at_placing_days is not None,
         )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1000)
-def _fit(days: tuple[DailyMean, ...]) -> Curve:
+def _fit(days: tuple[DailyMean, ...], *, is_age_known: bool) -> Curve:
     """Kept: open pages of a company ask for the same curves again and again."""
-    return growth.fit(days)
+    return growth.fit(days, is_age_known=is_age_known)
 
 
 async def weights(

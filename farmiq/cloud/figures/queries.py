@@ -48,7 +48,8 @@ async def summaries(
         """
         select b.batch_id, b.farm_id, b.barn_id, b.species, b.breed, b.sex, b.placed_count,
           b.placed_on, b.closed_on, b.target_weight_kg, b.target_on, t.today,
-          b.age_at_placing_days + (least(t.today, b.closed_on) - b.placed_on) as age_days,
+          coalesce(b.age_at_placing_days, 0) + (least(t.today, b.closed_on) - b.placed_on)
+            as age_days, b.age_at_placing_days is not null as is_age_known,
           coalesce((select k.value from kpi_daily k
             where k.tenant_id = b.tenant_id and k.batch_id = b.batch_id
               and k.kpi_type = 'head_count' and k.value is not null
@@ -98,7 +99,8 @@ async def weighed_dates(
         tx,
         """
         select d.kpi_date, d.weighed_count, d.outlier_count, d.weight_mean_kg, d.weight_median_kg,
-          d.weight_p10_kg, d.weight_p90_kg, d.weight_cv_pct, d.weight_uniformity_pct
+          d.weight_p10_kg, d.weight_p90_kg, d.weight_cv_pct, d.weight_uniformity_pct,
+          d.estimated_count, d.vision_residual_pct
         from batch_days d
         where d.tenant_id = %(tenant)s and d.batch_id = %(batch)s and d.weighed_count > 0
           and (%(begin)s::date is null or d.kpi_date >= %(begin)s)

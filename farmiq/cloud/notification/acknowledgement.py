@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 
 from farmiq.cloud import episodes
 from farmiq.cloud.notification import contacts, words
-from farmiq.cloud.notification.sending import store
+from farmiq.cloud.notification.sending import queries, store
 from farmiq.plumbing import db
 from farmiq.plumbing.sealing import Sealer, SealError
 
@@ -78,7 +78,7 @@ class AckPage:
             async with db.transaction(self.pool) as tx:
                 if await _holder(tx, ticket) is None:
                     return _unknown()
-                view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
+                view = await queries.ack_view(tx, ticket.tenant_id, ticket.episode_id)
         except db.UNAVAILABLE:
             return _later()
         if view is None:
@@ -95,7 +95,7 @@ class AckPage:
                 if (by := await _holder(tx, ticket)) is None:
                     return _unknown()
                 await episodes.acknowledge(tx, ticket.tenant_id, ticket.episode_id, by=by)
-                view = await store.ack_view(tx, ticket.tenant_id, ticket.episode_id)
+                view = await queries.ack_view(tx, ticket.tenant_id, ticket.episode_id)
         except db.UNAVAILABLE:
             return _later()
         return _unknown() if view is None else _page(_state(view), *_about(view))
@@ -120,13 +120,13 @@ async def _holder(tx: db.Connection, ticket: _Ticket) -> str | None:
     return contacts.label(contact["name"], contact["contact_id"])
 
 
-def _state(view: store.AckView) -> str:
+def _state(view: queries.AckView) -> str:
     if view.state == "acknowledged":
         return f"Acknowledged by {view.acknowledged_by}"
     return "It is over already"
 
 
-def _about(view: store.AckView) -> tuple[str, ...]:
+def _about(view: queries.AckView) -> tuple[str, ...]:
     where = ", ".join(filter(None, (view.barn, view.farm)))
     since = f"Since {words.local(view.opened_at, ZoneInfo(view.timezone))}"
     return tuple(filter(None, (f"{view.severity.capitalize()}: {view.message}", where, since)))

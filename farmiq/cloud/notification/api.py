@@ -25,7 +25,7 @@ from farmiq.cloud.notification.contacts import (
     shown_channel,
     shown_contact,
 )
-from farmiq.cloud.notification.sending import store
+from farmiq.cloud.notification.sending import queries
 from farmiq.cloud.notification.sending.channels import Kind
 from farmiq.messages import ids
 from farmiq.plumbing import http
@@ -252,7 +252,7 @@ class Api(api.Routes):
                 raise api.invalid(*error.problems) from None
             except contacts.TooManyError as error:
                 raise HttpError(409, str(error)) from None
-            return await store.find_message(caller.connection, caller.tenant_id, message_id)
+            return await queries.find_message(caller.connection, caller.tenant_id, message_id)
 
     # --- contacts
 
@@ -306,7 +306,7 @@ class Api(api.Routes):
     async def messages(self, request: Request, query: Annotated[MessageFilter, Query()]) -> Any:
         """Messages and what became of them, newest first."""
         async with self.people.caller(request, query.company) as caller:
-            rows = await store.page(caller.connection, caller.tenant_id, query.page())
+            rows = await queries.page(caller.connection, caller.tenant_id, query.page())
         shown, following = api.cut(rows, query.limit, at="created_at", key="message_id")
         return {"messages": shown, "next_cursor": following}
 
@@ -314,7 +314,7 @@ class Api(api.Routes):
     async def message(self, visit: AVisit, message_id: PathId) -> Any:
         """One message."""
         async with self.people.caller(*visit) as caller:
-            row = await store.find_message(caller.connection, caller.tenant_id, message_id)
+            row = await queries.find_message(caller.connection, caller.tenant_id, message_id)
         if row is None:
             raise HttpError(404, "there is no such message")
         return row

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from farmiq.cloud import episodes
 from farmiq.cloud.notification import words
 from farmiq.cloud.notification.rules import Contact, QuietHours
-from farmiq.cloud.notification.sending import channels, store
+from farmiq.cloud.notification.sending import channels, steps, store
 from farmiq.cloud.notification.sending.channels import (
     Channel,
     ChannelSecrets,
@@ -521,7 +521,7 @@ async def escalate_after_min(connection: db.Connection, tenant_id: str) -> int |
         "select escalate_after_min from alert_settings where tenant_id = %s",
         tenant_id,
     )
-    return rows[0][0] if rows else store.ESCALATE_AFTER_MIN
+    return rows[0][0] if rows else steps.ESCALATE_AFTER_MIN
 
 
 async def save_settings(

@@ -41,14 +41,15 @@ class Batch:
     sex: str
     placed_count: int
     placed_on: date
-    age_at_placing_days: int
+    age_at_placing_days: int | None
     closed_on: date | None
     target_weight_kg: float | None
     target_on: date | None
     safe_to_sell_from: date | None
 
     def age(self, on: date) -> int:
-        return self.age_at_placing_days + (on - self.placed_on).days
+        """Since they were placed, if nobody knows their age."""
+        return (self.age_at_placing_days or 0) + (on - self.placed_on).days
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,8 @@ async def batch_facts(tx: db.Connection, tenant_id: str, of: Batch, period: Peri
         "growth": _GROWTH, "notes": _NOTES, "limit": MAX_LISTED,
     }  # fmt: skip
     standard = await figures.standard(tx, tenant_id, species=of.species, breed=of.breed, sex=of.sex)
+    if of.age_at_placing_days is None:
+        standard = []
     return BatchFacts(
         batch=of,
         weights=await _weights(tx, values),

@@ -64,7 +64,10 @@ def batch_title(report: BatchReport) -> str:
 def batch_subtitle(report: BatchReport) -> str:
     batch = report.batch
     animals = batch.species if batch.breed is None else f"{batch.species}, {batch.breed}"
-    return _("%(farm)s · %(animals)s · %(count)s placed on %(day)s · %(age)s days old") % {
+    text = _("%(farm)s · %(animals)s · %(count)s placed on %(day)s · %(age)s days old")
+    if batch.age_at_placing_days is None:
+        text = _("%(farm)s · %(animals)s · %(count)s placed on %(day)s · age not known")
+    return text % {
         "farm": batch.farm,
         "animals": animals,
         "count": words.number(batch.placed_count, 0),
@@ -93,7 +96,10 @@ def _weight(report: BatchReport) -> str:
         )
     share = relative(figure)
     if share is None:
-        return _("The animals weigh %(weight)s kg at %(age)s days.") % values
+        text = _("The animals weigh %(weight)s kg at %(age)s days.")
+        if report.batch.age_at_placing_days is None:
+            text = _("The animals weigh %(weight)s kg, %(age)s days after they were placed.")
+        return text % values
     values["share"] = words.percent(abs(share))
     if abs(share) < NEAR:
         return _("The animals weigh %(weight)s kg at %(age)s days, as the standard says.") % (

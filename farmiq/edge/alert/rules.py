@@ -115,8 +115,9 @@ class TenantRules:
         day = now.astimezone(self.zones.get(series.farm_id, zone)).date()
         for batch in self.batches.get((series.farm_id, series.barn_id), ()):
             if batch.placed_on <= day and (batch.closed_on is None or day <= batch.closed_on):
-                age_days = batch.age_at_placing_days + (day - batch.placed_on).days
-                return Animals(batch.species, age_days)
+                days = (day - batch.placed_on).days
+                at_placing = batch.age_at_placing_days
+                return Animals(batch.species, None if at_placing is None else at_placing + days)
         return None
 
 

@@ -19,6 +19,11 @@ _ADVICE: tuple[tuple[str, str | None, str], ...] = (
     ("telemetry.", None, "Go to the barn and look; then check the device that says so."),
     ("feed.days_left", None, "Order feed, or correct the deliveries and intakes that are missing."),
     ("kpi.", None, "Look at the animals and at the figures of the batch."),
+    (
+        "weighing.",
+        None,
+        "Look at the station: what is missing may still be on it, or its camera does not work.",
+    ),
     ("edge.heard", None, "Check power and internet on the farm: nothing arrives from this edge."),
     ("edge.", None, "On the edge: `farmiq doctor` says what is wrong, `farmiq alert ls` lists it."),
     ("camera.", None, "Check the cameras of this site: battery, lens and reception."),

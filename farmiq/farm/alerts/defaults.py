@@ -189,6 +189,13 @@ _FLOCK = (
         baseline="standard", threshold=15, clear=10, clear_for_s=0, min_age_days=14,
     ),
 )  # fmt: skip
+_WEIGHINGS = (
+    # An edge waits for the parts of a session before it calls it incomplete: that is long enough.
+    _rule(
+        "weighing.incomplete", "weighing.incomplete", "above", "warning",
+        threshold=0, clear_for_s=0,
+    ),
+)  # fmt: skip
 _EDGES = (
     # An edge reports every minute; after ten the farm is out of sight.
     _rule("edge.silent", "edge.heard", "absent", "critical", for_s=10 * MINUTE),
@@ -243,7 +250,7 @@ _CAMERAS = (
 )  # fmt: skip
 
 DEFAULTS: tuple[AlertRule, ...] = (
-    *_HEAT, *_COLD, *_AIR, *_SILENCE, *_FEED_AND_WATER, *_FLOCK, *_EDGES, *_CAMERAS,
+    *_HEAT, *_COLD, *_AIR, *_SILENCE, *_FEED_AND_WATER, *_FLOCK, *_WEIGHINGS, *_EDGES, *_CAMERAS,
 )  # fmt: skip
 
 

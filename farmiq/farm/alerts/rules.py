@@ -47,7 +47,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "kpi.epef": ("efficiency factor", ""),
     "kpi.thi_hours": ("hours of heat stress", "h"),
     "kpi.data_coverage": ("data coverage", "%"),
+    "kpi.vision_residual": ("difference of estimates from the scale", "%"),
     "feed.days_left": ("feed left", "days"),
+    "weighing.incomplete": ("number of incomplete weigh sessions", ""),
     "edge.heard": ("heartbeat of the edge", ""),
     "edge.open_alerts": ("open alerts of the edge", ""),
     "edge.quarantine": ("messages in the edge's quarantine", ""),
@@ -61,8 +63,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "camera.completeness": ("completeness of the day's images", "%"),
     "camera.battery_v": ("battery of the camera", "V"),
 }
-_FAMILY_IS_LISTED = ("kpi", "feed", "edge", "camera")
-_HAS_BATCH = ("telemetry", "kpi", "feed")
+_FAMILY_IS_LISTED = ("kpi", "feed", "weighing", "edge", "camera")
+_HAS_BATCH = ("telemetry", "kpi", "feed", "weighing")
 # From here on people say minutes.
 _LONG_S = 120
 _SECONDS_OF = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
@@ -90,14 +92,17 @@ def device_subject(farm_id: str, barn_id: str, device_id: str) -> Subject:
 
 
 class Animals(NamedTuple):
-    """The batch in a barn on a day."""
+    """The batch in a barn on a day; nobody may know how old it is."""
 
     species: str
-    age_days: int
+    age_days: int | None
 
 
 def applies(rule: AlertRule, subject: Subject, batch: Animals | None) -> bool:
-    """Whether all fields of the rule's scope match; one for animals needs a batch."""
+    """Whether all fields of the rule's scope match.
+
+    A rule for animals needs a batch, one with ages a batch whose age is known.
+    """
     for wanted, actual in (
         (rule.farm_id, subject.farm_id),
         (rule.barn_id, subject.barn_id),
@@ -113,9 +118,16 @@ def applies(rule: AlertRule, subject: Subject, batch: Animals | None) -> bool:
         species = batch.species.casefold()
         if all(name.casefold() != species for name in rule.species):
             return False
-    if rule.min_age_days is not None and batch.age_days < rule.min_age_days:
+    return _is_of_age(rule, batch.age_days)
+
+
+def _is_of_age(rule: AlertRule, age_days: int | None) -> bool:
+    first, last = rule.min_age_days, rule.max_age_days
+    if first is None and last is None:
+        return True
+    if age_days is None or (first is not None and age_days < first):
         return False
-    return rule.max_age_days is None or batch.age_days <= rule.max_age_days
+    return last is None or age_days <= last
 
 
 def is_for_edges(rule: AlertRule) -> bool:
@@ -245,6 +257,7 @@ def _scope_problems(rule: AlertRule) -> list[tuple[str, str]]:
         "telemetry": ("farm_id", "barn_id", "device_id"),
         "kpi": ("farm_id", "barn_id"),
         "feed": ("farm_id", "barn_id"),
+        "weighing": ("farm_id", "barn_id", "device_id"),
         "camera": ("device_id",) if rule.signal == "camera.battery_v" else (),
     }.get(family, ())
     reasons += [

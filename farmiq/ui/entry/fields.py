@@ -196,7 +196,7 @@ def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
         "sex": reader.option("sex", ("mixed", "female", "male")),
         "placed_count": reader.number("placed_count", required=True, whole=True),
         "placed_on": reader.day("placed_on", required=True),
-        "age_at_placing_days": reader.number("age_at_placing_days", whole=True) or 0,
+        "age_at_placing_days": reader.number("age_at_placing_days", whole=True),
         "target_weight_kg": reader.number("target_weight_kg"),
         "target_on": reader.day("target_on"),
         "closed_on": reader.day("closed_on"),

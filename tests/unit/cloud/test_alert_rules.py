@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 
-from farmiq.cloud.alerts import rules
-from farmiq.cloud.alerts.rules import Past, RuleSet, Series, SeriesState, Span, Value
+from farmiq.cloud.alerts.episodes import corrections
+from farmiq.cloud.alerts.episodes.corrections import Past
+from farmiq.cloud.alerts.evaluating import advance
+from farmiq.cloud.alerts.evaluating.advance import SeriesState, Span
+from farmiq.cloud.alerts.evaluating.ruleset import Farm, RuleSet, Series, Value
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import ids
 
@@ -48,7 +51,7 @@ def test_of_ten_thousand_rules_only_those_of_the_place_are_looked_at() -> None:
 def test_idle_rules_leave_nothing_to_store() -> None:
     ruleset = RuleSet([rule("hot", for_s=300)])
     state = SeriesState(None, None, AT)
-    state, changes = rules.advance(state, [value(20.0), value(25.0, 1)], ruleset, heard_at=AT)
+    state, changes = advance.advance(state, [value(20.0), value(25.0, 1)], ruleset, heard_at=AT)
     assert (state.entries, state.last_value, changes.spans) == ({}, 25.0, [])
 
 
@@ -56,11 +59,11 @@ def test_several_spans_of_one_batch_are_told_apart() -> None:
     ruleset = RuleSet([rule()])
     numbers = [31.0, 20.0, 32.0, 33.0, 20.0, 40.0]
     values = [value(number, minute) for minute, number in enumerate(numbers)]
-    state, changes = rules.advance(SeriesState(None, None, AT), values, ruleset, heard_at=AT)
+    state, changes = advance.advance(SeriesState(None, None, AT), values, ruleset, heard_at=AT)
     assert [(span.worst_value, span.resolved_at is None) for span in changes.spans] == [
         (31.0, False), (33.0, False), (40.0, True),
     ]  # fmt: skip
-    _, changes = rules.advance(state, [value(41.0, 6), value(20.0, 7)], ruleset, heard_at=AT)
+    _, changes = advance.advance(state, [value(41.0, 6), value(20.0, 7)], ruleset, heard_at=AT)
     ((cause, at, worst, count),) = [
         (seen.cause, seen.at, seen.worst_value, seen.count) for seen in changes.ended
     ]
@@ -69,20 +72,20 @@ def test_several_spans_of_one_batch_are_told_apart() -> None:
 
 
 def test_figure_of_the_day_ends_at_the_farms_midnight() -> None:
-    ruleset = RuleSet([], farms=[rules.Farm("f", "Farm", "Asia/Bangkok")])
+    ruleset = RuleSet([], farms=[Farm("f", "Farm", "Asia/Bangkok")])
     assert ruleset.end_of_day("f", AT.date()) == datetime(2026, 5, 1, 17, tzinfo=UTC)
     assert ruleset.end_of_day("unknown", AT.date()) == datetime(2026, 5, 2, tzinfo=UTC)
 
 
 def test_watch_begins_anew_with_the_start_and_after_a_break() -> None:
-    watch = rules.watched(None, AT - 60 * MINUTE, AT)
+    watch = advance.watched(None, AT - 60 * MINUTE, AT)
     assert not watch.is_long_enough
     for minute in range(1, 4):
-        watch = rules.watched(watch, AT - 60 * MINUTE, AT + minute * MINUTE)
+        watch = advance.watched(watch, AT - 60 * MINUTE, AT + minute * MINUTE)
     assert watch.is_long_enough
     # Looks that did not happen, and heartbeats that come again after all were missing.
-    assert not rules.watched(watch, AT - 60 * MINUTE, AT + 10 * MINUTE).is_long_enough
-    assert not rules.watched(watch, AT + 4 * MINUTE, AT + 4 * MINUTE).is_long_enough
+    assert not advance.watched(watch, AT - 60 * MINUTE, AT + 10 * MINUTE).is_long_enough
+    assert not advance.watched(watch, AT + 4 * MINUTE, AT + 4 * MINUTE).is_long_enough
 
 
 def past(opened: int, resolved: int | None, *, is_paged: bool = False, raised: int = 0) -> Past:
@@ -96,9 +99,9 @@ def span(opened: int, resolved: int | None) -> Span:
     return Span(rule(), value(31.0), at, 31.0, 31.0, 31.0, 31.0, at, ended)
 
 
-def correct(have: list[Past], want: list[Span], **options: Any) -> rules.Corrections:
+def correct(have: list[Past], want: list[Span], **options: Any) -> corrections.Corrections:
     given = {"begin": AT, "fixed_before": None, **options}
-    return rules.corrections(have, want, **given)
+    return corrections.corrections(have, want, **given)
 
 
 def test_stored_episode_with_the_same_begin_gets_the_new_end() -> None:

@@ -61,7 +61,7 @@ def test_analytics_gets_every_event_that_marks_days() -> None:
     assert bound == {
         "telemetry.aggregated", "weighvision.session.created", "weighvision.session.finalized",
         "weighvision.session.cancelled", "weighvision.weight.recorded", "feed.intake.recorded",
-        "feed.lot.received", "barn.record.created",
+        "feed.lot.received", "barn.record.created", "inference.completed",
     }  # fmt: skip
 
 

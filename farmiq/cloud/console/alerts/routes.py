@@ -11,7 +11,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import queries as alert_queries
+from farmiq.cloud.alerts.episodes import queries as alert_queries
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.acting import Acting, redirect
 from farmiq.cloud.console.alerts import queries, view

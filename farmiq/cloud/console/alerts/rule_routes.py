@@ -10,11 +10,9 @@ from uuid import UUID
 import msgspec
 from fastapi import FastAPI, Request, Response
 
-from farmiq.cloud.alerts import api as alert_api
-from farmiq.cloud.alerts import dry_run
-from farmiq.cloud.alerts import queries as alert_queries
-from farmiq.cloud.alerts.dry_run import NoHistoryError
-from farmiq.cloud.alerts.queries import RejectedError
+from farmiq.cloud.alerts import dry_run, models
+from farmiq.cloud.alerts.episodes import queries as alert_queries
+from farmiq.cloud.alerts.episodes.queries import RejectedError
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.acting import Acting, redirect
 from farmiq.cloud.console.alerts import queries, rule_form, rule_view
@@ -195,7 +193,7 @@ class RulePages:
             )
             if not problems:
                 try:
-                    window = msgspec.convert(values, alert_api.WindowValues)
+                    window = msgspec.convert(values, models.WindowValues)
                     service = await caller.become_service()
                     await alert_queries.add_window(
                         service,
@@ -263,10 +261,7 @@ def _parsed(form: Mapping[str, str], rule_id: str | None, known: Mapping[str, An
 async def _try(
     connection: db.Connection, tenant_id: str, rule: AlertRule, timezone: str
 ) -> rule_view.Tried:
-    try:
-        trial = await dry_run.try_rule(connection, tenant_id, rule, days=DAYS)
-    except NoHistoryError as error:
-        return rule_view.cannot_try(str(error), days=DAYS)
+    trial = await dry_run.try_rule(connection, tenant_id, rule, days=DAYS)
     zone = words.zone(timezone)
     return rule_view.tried(trial, days=DAYS, now=trial.end_at, zone=zone)
 

@@ -22,6 +22,7 @@ _FAMILIES = (
     ("telemetry", marked("Climate and sensors")),
     ("feed", marked("Feed")),
     ("kpi", marked("Animals")),
+    ("weighing", marked("Weighings")),
     ("edge", marked("Edges")),
     ("camera", marked("Cameras")),
 )
@@ -124,19 +125,18 @@ class TriedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What the rule would have done; `problem` if it cannot be tried."""
+    """What the rule would have done; `since` is when the values begin, if that is later."""
 
     count: int
     series_count: int
     days: int
     is_whole: bool
     rows: tuple[TriedRow, ...]
-    problem: str = ""
+    since_at: datetime | None = None
+    since: str = ""
 
     @property
     def sentence(self) -> str:
-        if self.problem:
-            return self.problem
         return ngettext(
             "In the last %(days)s days it would have called %(num)s time",
             "In the last %(days)s days it would have called %(num)s times",
@@ -253,7 +253,12 @@ def rule_view(
 
 
 def tried(trial: Any, *, days: int, now: datetime, zone: ZoneInfo) -> Tried:
+    since_at = trial.values_from
+    if since_at is not None and since_at - trial.begin_at < timedelta(hours=1):
+        since_at = None
     return Tried(
+        since_at=since_at,
+        since=words.instant(since_at, now=now, zone=zone) if since_at else "",
         count=len(trial.episodes),
         series_count=trial.series_count,
         days=days,
@@ -272,10 +277,6 @@ def tried(trial: Any, *, days: int, now: datetime, zone: ZoneInfo) -> Tried:
             for episode in reversed(trial.episodes[-MAX_SHOWN:])
         ),
     )
-
-
-def cannot_try(reason: str, *, days: int) -> Tried:
-    return Tried(count=0, series_count=0, days=days, is_whole=True, rows=(), problem=reason)
 
 
 # --- maintenance windows

@@ -106,6 +106,8 @@ class BatchPages:
             standard = await figures.standard(
                 connection, tenant_id, species=batch.species, breed=batch.breed, sex=batch.sex
             )
+            if not batch.is_age_known:
+                standard = []
             known = await forecasts.weights(connection, tenant_id, [batch.batch_id])
             begin = datetime.combine(batch.placed_on, time(), zone).astimezone(UTC)
             end = datetime.combine(last + timedelta(days=1), time(), zone).astimezone(UTC)

@@ -38,6 +38,7 @@ _DECIMALS: Mapping[str, int | None] = {
     "mortality_pct": 2,
     "epef": 0,
     "thi_hours": 0,
+    "vision_residual": 1,
     "data_coverage": 0,
 }
 # In the order of the page.
@@ -61,6 +62,7 @@ LABELS: Mapping[str, str] = {
     "mortality_pct": marked("Mortality since placing"),
     "epef": marked("Production efficiency (EPEF)"),
     "thi_hours": marked("Hours of heat stress"),
+    "vision_residual": marked("Estimates by camera against the scale"),
     "data_coverage": marked("Hours with readings"),
 }
 _UNITS: Mapping[str, str] = {
@@ -162,7 +164,9 @@ class Batch:
     target_weight_kg: float | None
     target_on: date | None
     today: date
+    # Since they were placed, if the age is not known.
     age_days: int
+    is_age_known: bool
     head_count: float
     dead: float
     culled: float

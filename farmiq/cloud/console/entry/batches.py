@@ -66,7 +66,6 @@ class BatchForms:
                 "batch_id": view.suggested_id(suggested, today) if suggested else "",
                 "placed_on": today,
                 "sex": "mixed",
-                "age_at_placing_days": 0,
             }
             shown = await self._view(connection, company, values, places=places)
         return await self.pages.page("batch_form.html", signed_in, shown)

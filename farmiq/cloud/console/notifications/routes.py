@@ -24,7 +24,7 @@ from farmiq.cloud.notification.contacts import (
     TooManyError,
     TrialValues,
 )
-from farmiq.cloud.notification.sending import store
+from farmiq.cloud.notification.sending import queries as message_queries
 from farmiq.plumbing import db, web_push
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.http import HttpError
@@ -86,12 +86,12 @@ class NotificationPages:
             tenant_id = company.tenant_id
             test = None
             if wanted and (message_id := _uuid(wanted)):
-                test = await store.find_message(connection, tenant_id, message_id)
+                test = await message_queries.find_message(connection, tenant_id, message_id)
             return view.notifications_view(
                 company,
                 channels=await contacts.list_channels(connection, tenant_id),
                 contacts=await contacts.list_contacts(connection, tenant_id),
-                messages=await store.page(connection, tenant_id, _NEWEST),
+                messages=await message_queries.page(connection, tenant_id, _NEWEST),
                 test=test,
                 escalate_after_min=await contacts.escalate_after_min(connection, tenant_id),
                 can_seal=self.sealer is not None,

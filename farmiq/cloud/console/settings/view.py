@@ -100,6 +100,7 @@ def stored_row(rule: StorageRule) -> StoredRow:
         "alert_windows": _("Maintenance windows, since they ended"),
         "alert_states": _("Series that alert rules look at, since they were last heard"),
         "alert_rechecks": _("Late readings that alert rules look at again"),
+        "alert_values": _("What was found of edges, feed, weighings and cameras"),
         "alert_readings": _("Readings that alert rules have yet to look at"),
         "alert_messages": _("Who was told of which alert"),
         "reports": _("Reports that were mailed"),

@@ -18,7 +18,7 @@ import psycopg
 
 from farmiq import crash
 from farmiq.cloud.notification import acknowledgement, contacts, rules, words
-from farmiq.cloud.notification.sending import store
+from farmiq.cloud.notification.sending import steps, store
 from farmiq.cloud.notification.sending.channels import Channel
 from farmiq.cloud.notification.sending.senders import DeliveryError, Senders
 from farmiq.cloud.notification.sending.store import Claimed, Limits
@@ -61,14 +61,14 @@ class Routing:
 
     async def escalate(self) -> dict[str, object]:
         async with db.transaction(self.pool) as tx:
-            return {"escalated": await store.escalate(tx, limit=MAX_STEPS)}
+            return {"escalated": await steps.escalate(tx, limit=MAX_STEPS)}
 
     async def route(self) -> dict[str, object]:
         """Make the messages of steps that nobody was told of yet."""
         async with db.transaction(self.pool) as tx:
-            steps = await store.take_steps(tx, limit=MAX_STEPS)
+            taken = await steps.take_steps(tx, limit=MAX_STEPS)
             made = 0
-            for pending in steps:
+            for pending in taken:
                 try:
                     async with tx.transaction():
                         made += await self._route_one(tx, pending)
@@ -78,7 +78,7 @@ class Routing:
                     # The others go on; this one is tried again. If the database is away, this
                     # fails too, and nothing was done.
                     delay_s = EVERY_S if isinstance(error, db.PASSING) else ROUTE_AGAIN_S
-                    await store.put_off_step(tx, pending.facts, delay_s=delay_s)
+                    await steps.put_off_step(tx, pending.facts, delay_s=delay_s)
                     log.get("notification").error(
                         "notification.not_routed", tenant_id=pending.facts.tenant_id,
                         name=str(pending.facts.episode_id), error=db.first_line(error),
@@ -86,16 +86,16 @@ class Routing:
                     )  # fmt: skip
             crash.here("notification.before_route_commit")
         crash.here("notification.after_route_commit")
-        ROUTED.inc(len(steps))
-        return {"steps": len(steps), "messages": made}
+        ROUTED.inc(len(taken))
+        return {"steps": len(taken), "messages": made}
 
-    async def _route_one(self, tx: db.Connection, pending: store.PendingStep) -> int:
+    async def _route_one(self, tx: db.Connection, pending: steps.PendingStep) -> int:
         step, facts = pending.step, pending.facts
         tenant_id, episode_id = facts.tenant_id, facts.episode_id
         planned = rules.plan(
             step,
             await contacts.contacts(tx, tenant_id),
-            await store.earlier_messages(tx, tenant_id, episode_id),
+            await steps.earlier_messages(tx, tenant_id, episode_id),
             channels=await contacts.usable_channels(tx, tenant_id),
             now=await store.now(tx),
         )
@@ -104,7 +104,7 @@ class Routing:
             reason = f"it was {what} before the quiet hours ended"
             await store.drop(tx, tenant_id, planned.dropped, reason=reason)
         made = await store.add_messages(tx, facts, words.render(facts), planned.messages)
-        await store.routed(tx, tenant_id, episode_id, facts.step)
+        await steps.routed(tx, tenant_id, episode_id, facts.step)
         if step.step == "opened" and not planned.messages:
             NOBODY.inc()
             log.get("notification").warning(

@@ -1,7 +1,7 @@
-"""Steps and messages in PostgreSQL: one function for each statement."""
+"""SQL of messages: made, claimed, sent or put off."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,152 +12,17 @@ from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
 from farmiq.cloud.notification import rules
-from farmiq.cloud.notification.rules import Earlier, Planned
+from farmiq.cloud.notification.rules import Planned
 from farmiq.cloud.notification.sending import channels
 from farmiq.cloud.notification.sending.channels import Channel, ChannelSettings, Secrets
 from farmiq.cloud.notification.words import Facts, Words
-from farmiq.farm.alerts import rules as alert_rules
-from farmiq.farm.alerts.defaults import DEFAULTS
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.sealing import Sealer, SealError
-
-ESCALATE_AFTER_MIN = 15
-
-_SHIPPED = {rule.rule_id: rule for rule in DEFAULTS}
-
-_MESSAGE = """
-  message_id, episode_id, step, contact_id, channel_id, address, severity, subject, body, state,
-  created_at, send_after, next_attempt_at, attempts, ended_at, error
-"""
-
-
-# --- steps
 
 
 async def now(tx: db.Connection) -> datetime:
     at: datetime = await db.fetch_value(tx, "select fn_now()")
     return at
-
-
-async def escalate(tx: db.Connection, *, limit: int) -> int:
-    """Add the step `escalated` of episodes that nobody has acknowledged for too long."""
-    cursor = await tx.execute(
-        """
-        insert into alert_steps (tenant_id, episode_id, step, created_at)
-        select e.tenant_id, e.episode_id, 'escalated', fn_now()
-        from alert_episodes e left join alert_settings s using (tenant_id)
-        where e.state = 'active' and e.held_by is null and e.paged_at <= fn_now()
-            - case when s.tenant_id is null then %s else s.escalate_after_min end
-              * interval '1 minute'
-          and not exists (
-            select from alert_steps k where k.tenant_id = e.tenant_id
-              and k.episode_id = e.episode_id and k.step = 'escalated')
-        order by e.paged_at limit %s
-        on conflict on constraint alert_steps_pkey do nothing
-        """,
-        (ESCALATE_AFTER_MIN, limit),
-    )
-    return cursor.rowcount
-
-
-@dataclass(frozen=True, slots=True)
-class PendingStep:
-    """A step that nobody was told of yet, and what a message about it needs."""
-
-    step: rules.Step
-    facts: Facts
-
-
-async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
-    """Lock steps that are to be routed, at most one of an episode, in their order.
-
-    A step waits for the one before it, also if another instance has that one at this moment.
-    """
-    rows = await db.fetch_dicts(
-        tx,
-        """
-        select s.tenant_id, s.episode_id, s.step, s.created_at, e.source, e.severity, e.message,
-          e.state, e.signal, e.rule_id, r.rule, e.farm_id, f.name as farm,
-          e.barn_id, b.name as barn, e.device_id, e.edge_cluster_id, e.batch_id,
-          coalesce(f.timezone, c.timezone) as timezone, e.opened_at, e.resolved_at, e.first_value,
-          e.worst_value, e.last_value, e.acknowledged_by, e.note,
-          case when a.tenant_id is null then %(default_min)s else a.escalate_after_min end
-            as minutes_unanswered
-        from alert_steps s
-        join alert_episodes e using (tenant_id, episode_id)
-        join companies c using (tenant_id)
-        left join alert_settings a using (tenant_id)
-        left join farms f on f.tenant_id = e.tenant_id and f.farm_id = e.farm_id
-        left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
-          and b.barn_id = e.barn_id
-        left join alert_rules r on r.tenant_id = e.tenant_id and r.rule_id = e.rule_id
-        where s.routed_at is null and (s.route_after is null or s.route_after <= fn_now())
-          and not exists (
-          select from alert_steps o where o.tenant_id = s.tenant_id
-            and o.episode_id = s.episode_id and o.routed_at is null
-            and (o.created_at, array_position(%(order)s::text[], o.step))
-              < (s.created_at, array_position(%(order)s::text[], s.step)))
-        order by s.created_at limit %(limit)s
-        for update of s skip locked
-        """,
-        {
-            "default_min": ESCALATE_AFTER_MIN,
-            "order": ["opened", "worsened", "escalated", "acknowledged", "resolved"],
-            "limit": limit,
-        },
-    )
-    return [_pending_step(row) for row in rows]
-
-
-def _pending_step(row: dict[str, Any]) -> PendingStep:
-    created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
-    rule = _SHIPPED.get(rule_id) if own is None else alert_rules.read(own)
-    step = rules.Step(
-        step=row["step"],
-        created_at=created_at,
-        severity=row["severity"],
-        farm_id=row["farm_id"],
-        state=row["state"],
-        acknowledged_by=row["acknowledged_by"],
-    )
-    return PendingStep(step, Facts(**row, rule=rule))
-
-
-async def routed(tx: db.Connection, tenant_id: str, episode_id: UUID, step: str) -> None:
-    await tx.execute(
-        """
-        update alert_steps set routed_at = fn_now()
-        where tenant_id = %s and episode_id = %s and step = %s
-        """,
-        (tenant_id, episode_id, step),
-    )
-
-
-async def put_off_step(tx: db.Connection, facts: Facts, *, delay_s: float) -> None:
-    await tx.execute(
-        """
-        update alert_steps set route_after = fn_now() + %s * interval '1 second'
-        where tenant_id = %s and episode_id = %s and step = %s
-        """,
-        (delay_s, facts.tenant_id, facts.episode_id, facts.step),
-    )
-
-
-async def earlier_messages(tx: db.Connection, tenant_id: str, episode_id: UUID) -> list[Earlier]:
-    """The messages of an episode so far. Locks them: none is sent while a plan is made."""
-    rows = await db.fetch_dicts(
-        tx,
-        """
-        select message_id, contact_id, channel_id, step, severity, state, send_after
-        from alert_messages
-        where tenant_id = %s and episode_id = %s order by message_id for update
-        """,
-        (tenant_id, episode_id),
-    )
-    return [Earlier(**row) for row in rows]
-
-
-# --- messages
 
 
 async def add_messages(
@@ -541,71 +406,3 @@ async def behind_s(tx: db.Connection) -> float:
         """,
     )
     return waits
-
-
-async def page(
-    connection: db.Connection, tenant_id: str, wanted: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Messages, newest first."""
-    return await db.fetch_dicts(
-        connection,
-        f"""
-        select {_MESSAGE} from alert_messages
-        where tenant_id = %(tenant_id)s
-          and (%(episode)s::uuid is null or episode_id = %(episode)s)
-          and (%(contact)s::text is null or contact_id = %(contact)s)
-          and (%(channel)s::text is null or channel_id = %(channel)s)
-          and (%(state)s::text is null or state = %(state)s)
-          and (%(step)s::text is null or step = %(step)s)
-          and (%(begin)s::timestamptz is null or created_at >= %(begin)s)
-          and (%(end)s::timestamptz is null or created_at < %(end)s)
-          and (%(after_at)s::timestamptz is null
-            or (created_at, message_id) < (%(after_at)s, %(after_id)s::uuid))
-        order by created_at desc, message_id desc limit %(limit)s
-        """,  # noqa: S608 - our own columns
-        {**wanted, "tenant_id": tenant_id},
-    )
-
-
-async def find_message(
-    connection: db.Connection, tenant_id: str, message_id: UUID
-) -> dict[str, Any] | None:
-    rows = await db.fetch_dicts(
-        connection,
-        f"select {_MESSAGE} from alert_messages where tenant_id = %s and message_id = %s",  # noqa: S608
-        (tenant_id, message_id),
-    )
-    return rows[0] if rows else None
-
-
-@dataclass(frozen=True, slots=True)
-class AckView:
-    """What the page that acknowledges shows."""
-
-    message: str
-    severity: str
-    state: str
-    opened_at: datetime
-    timezone: str
-    farm: str | None
-    barn: str | None
-    acknowledged_by: str | None
-
-
-async def ack_view(tx: db.Connection, tenant_id: str, episode_id: UUID) -> AckView | None:
-    rows = await db.fetch_as(
-        tx,
-        AckView,
-        """
-        select e.message, e.severity, e.state, e.opened_at,
-          coalesce(f.timezone, c.timezone) as timezone, coalesce(f.name, e.farm_id) as farm,
-          coalesce(b.name, e.barn_id) as barn, e.acknowledged_by
-        from alert_episodes e join companies c using (tenant_id)
-        left join farms f on f.tenant_id = e.tenant_id and f.farm_id = e.farm_id
-        left join barns b on b.tenant_id = e.tenant_id and b.farm_id = e.farm_id
-          and b.barn_id = e.barn_id
-        where e.tenant_id = %s and e.episode_id = %s
-        """,
-        (tenant_id, episode_id),
-    )
-    return rows[0] if rows else None

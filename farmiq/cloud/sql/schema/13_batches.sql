@@ -1,5 +1,6 @@
 -- Batches: animals that were placed in a barn together. Of one barn no two overlap.
--- closed_on is the last day on which they were there; a batch without it is still there.
+-- closed_on is the last day on which they were there; a batch without it is still there. Without
+-- age_at_placing_days nobody knows how old they are: nothing is compared by age then.
 create table batches (
   tenant_id text not null,
   batch_id text not null,
@@ -11,7 +12,7 @@ create table batches (
     constraint batches_sex_known check (sex in ('female', 'male', 'mixed')),
   placed_count integer not null constraint batches_placed_positive check (placed_count > 0),
   placed_on date not null,
-  age_at_placing_days integer not null default 0
+  age_at_placing_days integer
     constraint batches_age_known check (age_at_placing_days between 0 and 10000),
   target_weight_kg double precision constraint batches_target_positive check (target_weight_kg > 0),
   target_on date,

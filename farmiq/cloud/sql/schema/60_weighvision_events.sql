@@ -27,6 +27,9 @@ create table weighvision_events (
 );
 create index weighvision_events_occurred_at_idx on weighvision_events (tenant_id, occurred_at desc);
 create index weighvision_events_session_idx on weighvision_events (tenant_id, session_id);
+-- What edges call incomplete, for the look of cloud-alerts-service.
+create index weighvision_events_incomplete_idx on weighvision_events (occurred_at)
+  where event_type = 'weighvision.session.incomplete';
 
 alter table weighvision_events enable row level security;
 alter table weighvision_events force row level security;

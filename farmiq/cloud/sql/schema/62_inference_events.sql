@@ -21,6 +21,9 @@ create table inference_events (
   constraint inference_events_pkey primary key (tenant_id, event_id)
 );
 create index inference_events_occurred_at_idx on inference_events (tenant_id, occurred_at desc);
+-- The estimates of a session, newest first.
+create index inference_events_session_idx on inference_events
+  (tenant_id, session_id, occurred_at desc, event_id desc) where session_id is not null;
 
 alter table inference_events enable row level security;
 alter table inference_events force row level security;

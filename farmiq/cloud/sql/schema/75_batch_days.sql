@@ -30,6 +30,9 @@ create table batch_days (
   thi_hours smallint,
   climate_reading_count bigint not null default 0,
   changed_at timestamptz not null default now(),
+  -- What vision estimated of those weighings, against the scale.
+  estimated_count bigint not null default 0,
+  vision_residual_pct double precision,
   constraint batch_days_pkey primary key (tenant_id, batch_id, kpi_date)
 );
 

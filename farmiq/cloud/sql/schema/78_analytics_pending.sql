@@ -4,7 +4,7 @@ create table analytics_pending (
   tenant_id text not null,
   event_id uuid not null,
   family text not null constraint analytics_pending_family_known
-    check (family in ('weighvision', 'feed', 'barn', 'telemetry')),
+    check (family in ('weighvision', 'feed', 'barn', 'telemetry', 'inference')),
   farm_id text,
   barn_id text,
   device_id text,

@@ -85,6 +85,7 @@ def masterdata(life: Life) -> list[tuple[kinds.Kind, Sequence[msgspec.Struct]]]:
             breed=breed[0].breed,
             placed_count=flock.placed_count,
             placed_on=flock.placed_on,
+            age_at_placing_days=0,
             target_weight_kg=TARGET_KG,
             target_on=flock.placed_on + timedelta(days=TARGET_DAYS),
         )

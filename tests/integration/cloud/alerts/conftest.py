@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from farmiq.cloud import bus, sink
-from farmiq.cloud.alerts import queries
-from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.handlers import Signals
+from farmiq.cloud.alerts.episodes import queries
+from farmiq.cloud.alerts.evaluating.advance import Watch
+from farmiq.cloud.alerts.evaluating.book import RuleBook
+from farmiq.cloud.alerts.evaluating.readings import Readings
+from farmiq.cloud.alerts.evaluating.rechecks import Rechecks
+from farmiq.cloud.alerts.evaluating.signals import Signals
 from farmiq.cloud.alerts.jobs import Looks
-from farmiq.cloud.alerts.readings import Readings
-from farmiq.cloud.alerts.rechecks import Rechecks
-from farmiq.cloud.alerts.rules import Watch
 from farmiq.cloud.alerts.service import EDGE
 from farmiq.cloud.sink import Sink
 from farmiq.cloud.telemetry import service as telemetry

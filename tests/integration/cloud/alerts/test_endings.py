@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import store
+from farmiq.cloud.alerts.evaluating import book
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
 from tests.integration.cloud.alerts.test_evaluation import figure
@@ -266,4 +266,4 @@ async def test_change_of_an_episode_notifies_pages_of_its_company(alerts: Alerts
         assert heard() == [company_id]
         await alerts.send(alerts.reading(now(), 20.0))
         assert heard() == [company_id]
-    assert store.CHANGED != "alerts_changed"
+    assert book.CHANGED != "alerts_changed"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
-from farmiq.cloud.alerts import handlers, store
+from farmiq.cloud.alerts.evaluating import book, signals
 from farmiq.farm.alerts import evaluation
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.messages import bus as envelopes
@@ -178,14 +178,14 @@ async def test_readings_that_break_the_evaluation_wait_alone(
     alerts: Alerts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await alerts.rule()
-    evaluate = handlers.evaluate
+    evaluate = signals.evaluate
 
     async def breaking(tx: Any, book: Any, values: Any, **options: Any) -> None:
         if any(value.device_id == "bad" for value in values):
             raise ValueError("this one not")
         await evaluate(tx, book, values, **options)
 
-    monkeypatch.setattr(handlers, "evaluate", breaking)
+    monkeypatch.setattr(signals, "evaluate", breaking)
     for device_id in ("a", "bad", "c"):
         await alerts.store(alerts.reading(now(), 40.0, device_id=device_id))
     assert await alerts.readings.run() == {"evaluated": 2}
@@ -311,6 +311,34 @@ async def test_rule_for_animals_applies_while_they_are_in_the_barn(alerts: Alert
     assert [row[0] for row in alerts.episodes()] == [HOT]
 
 
+@pytest.mark.parametrize(("age", "rules"), [(0, ["default.cold.chicks"]), (None, [])])
+async def test_rules_for_chicks_look_at_no_batch_of_unknown_age(
+    alerts: Alerts, age: int | None, rules: list[str]
+) -> None:
+    alerts.owner(
+        """
+        with farm as (
+          insert into farms (tenant_id, farm_id, name, timezone) values ('t-001', 'f', 'F', 'UTC')
+        ), barn as (
+          insert into barns (tenant_id, farm_id, barn_id, name) values ('t-001', 'f', '1', 'Barn')
+        )
+        insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count,
+          placed_on, age_at_placing_days)
+        values ('t-001', 'b', 'f', '1', 'broiler', 9, %s, %s)
+        """,
+        (now() - timedelta(days=2)).date(),
+        age,
+    )
+    begin = now() - 20 * MINUTE
+    await alerts.send(
+        *(
+            alerts.reading(begin + n * MINUTE, 20.0, metric="temperature", unit="°C")
+            for n in range(20)
+        )
+    )
+    assert [row[0] for row in alerts.owner("select rule_id from alert_episodes")] == rules
+
+
 def hours(
     alerts: Alerts,
     *days_ago: int,
@@ -390,7 +418,7 @@ async def test_baseline_is_in_the_unit_of_the_rule(alerts: Alerts) -> None:
 
 async def test_notice_of_changed_rules_does_not_name_the_tenant(alerts: Alerts) -> None:
     with psycopg.connect(alerts.site.database.admin_url, autocommit=True) as connection:
-        connection.execute(f"listen {store.CHANGED}".encode())
+        connection.execute(f"listen {book.CHANGED}".encode())
         await alerts.rule()
         notices = [notice.payload for notice in connection.notifies(timeout=10, stop_after=1)]
     ((company_id,),) = alerts.owner(

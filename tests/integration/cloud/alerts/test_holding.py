@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import looks, rules
+from farmiq.cloud.alerts import looks
+from farmiq.cloud.alerts.evaluating import advance
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
@@ -131,7 +132,7 @@ async def test_edges_are_not_silent_right_after_the_cloud_was_away(alerts: Alert
     assert alerts.episodes() == []
     watch = alerts.looks.watch
     assert watch is not None
-    alerts.looks.watch = replace(watch, since=watch.since - rules.MAX_QUIET)
+    alerts.looks.watch = replace(watch, since=watch.since - advance.MAX_QUIET)
     await alerts.looks.look_at_edges()
     assert [row[:2] for row in alerts.episodes()] == [(SILENT, "active")]
 

@@ -58,7 +58,8 @@ class Analytics:
     def batch(self, batch_id: str = "b", **changes: Any) -> None:
         values = {
             "tenant_id": self.tenant_id, "batch_id": batch_id, "farm_id": "f", "barn_id": "1",
-            "species": "broiler", "placed_count": 1000, "placed_on": PLACED_ON, **changes,
+            "species": "broiler", "placed_count": 1000, "placed_on": PLACED_ON,
+            "age_at_placing_days": 0, **changes,
         }  # fmt: skip
         self.owner(
             f"insert into batches ({', '.join(values)}) "  # noqa: S608

@@ -18,7 +18,7 @@ from aio_pika.abc import AbstractChannel
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from farmiq.cloud import bus, sink
+from farmiq.cloud import bus, sink, sinks
 from farmiq.cloud.analytics import service as analytics
 from farmiq.cloud.analytics.jobs import Recomputation
 from farmiq.cloud.barn import service as barn
@@ -51,6 +51,7 @@ SINKS: dict[str, Sink] = {
     "feed": feed.EVENTS,
     "barn": barn.EVENTS,
     "telemetry": telemetry.READINGS,
+    "inference": sinks.INFERENCE,
 }
 
 
@@ -297,7 +298,7 @@ def _master_data(draw: st.DrawFn, tenant_id: str, zone: str, change: date) -> Ma
             "sex": "female",
             "placed_count": draw(st.integers(1, 20)),
             "placed_on": moved_on + timedelta(days=draw(st.integers(1, 2))),
-            "age_at_placing_days": draw(st.sampled_from([0, 12])),
+            "age_at_placing_days": draw(st.sampled_from([0, 12, None])),
         },
         {
             **batch,
@@ -398,7 +399,7 @@ def _session(
         parts.append(("session.cancelled", 6, {"status": "cancelled"}))
     elif kind != "open":
         parts.append(("session.finalized", 7, {"status": "finalized", **final}))
-    return [
+    made: list[Event] = [
         {
             **base,
             "event_type": f"weighvision.{name}",
@@ -406,6 +407,15 @@ def _session(
             "payload": payload,
         }
         for name, second, payload in parts
+    ]
+    return made + [
+        {
+            **base,
+            "clock_suspect": draw(RARELY),
+            "occurred_at": at + timedelta(seconds=20 * draw(st.integers(6, 12))),
+            **worked_examples.estimate(UUID(int=9), round(weight_kg * share, 4)),
+        }
+        for share in draw(st.lists(st.sampled_from([0.9, 1.02, 1.3]), max_size=2))
     ]
 
 

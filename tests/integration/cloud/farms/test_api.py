@@ -35,7 +35,11 @@ async def test_put_adds_changes_and_repeats_without_effect(registry: Registry) -
     await farm(registry)
     added = await registry.put("batches/a", BATCH, who="operator")
     assert added == await registry.got("batches/a")
-    assert (added["status"], added["sex"], added["age_at_placing_days"]) == ("active", "mixed", 0)
+    assert (added["status"], added["sex"], added["age_at_placing_days"]) == (
+        "active",
+        "mixed",
+        None,
+    )
     assert await registry.put("batches/a", BATCH, who="operator", status=200) == added
     closed = await registry.put("batches/a", {**BATCH, "closed_on": "2026-06-05"}, status=200)
     assert (closed["closed_on"], closed["status"]) == ("2026-06-05", "closed")
@@ -45,6 +49,25 @@ async def test_put_adds_changes_and_repeats_without_effect(registry: Registry) -
         ("operator@hill.farm", "add", "batches", "a"),
         ("admin@hill.farm", "change", "batches", "a"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "change"),
+    [
+        ("farms/n", FARM, {"name": "Hill", "timezone": "Europe/Berlin"}),
+        ("barns/n/1", BARN, {"name": "Old barn", "capacity": 500, "area_m2": None}),
+        (*OTHERS["feed_products"], {"name": "Grower", "dry_matter_pct": None}),
+    ],
+)
+async def test_farm_barn_and_feed_product_are_changed_by_the_same_request(
+    registry: Registry, path: str, values: dict[str, Any], change: dict[str, Any]
+) -> None:
+    await farm(registry)
+    await registry.send("PUT", path, values)
+    changed = await registry.put(path, {**values, **change}, status=200)
+    assert {name: changed[name] for name in change} == change
+    assert await registry.got(path) == changed
+    assert registry.actions()[-1][:2] == ("admin@hill.farm", "change")
 
 
 @pytest.mark.parametrize("kind", OTHERS)

@@ -55,7 +55,7 @@ class Site:
         )
         self.run(
             "insert into batches (tenant_id, batch_id, farm_id, barn_id, species, placed_count, "
-            "placed_on) values (%s, 'b', 'f', '1', 'broiler', 1000, %s)",
+            "placed_on, age_at_placing_days) values (%s, 'b', 'f', '1', 'broiler', 1000, %s, 0)",
             tenant_id, first,
         )  # fmt: skip
         for age in range(AGE_DAYS + 1):

@@ -105,3 +105,11 @@ def test_path_ends_where_the_data_allow_no_forecast() -> None:
     assert [on for on, _ in path(weighed(30, closed), until=date(2026, 4, 6))][
         -1
     ] == closed.closed_on
+
+
+def test_batch_of_unknown_age_has_a_trend_and_no_curve_from_birth() -> None:
+    found = describe(weighed(30, replace(BATCH, age_at_placing_days=None)), on=date(2026, 4, 3))
+    assert (found.method, found.reason) == ("trend", None)
+    # Days since they were placed.
+    assert found.weight.age_days == 33
+    assert found.weight.weight_kg

@@ -53,6 +53,18 @@ def test_gain_without_a_standard_counts_from_the_first_weighed_day() -> None:
     assert "adg" not in figures(weighed(2, 0.1), standard=())
 
 
+def test_batch_of_unknown_age_is_compared_with_nothing() -> None:
+    unknown = replace(BATCH, age_at_placing_days=None)
+    feed = Day(kpi_date=on(3), feed_kg=900.0, intake_count=1)
+    days = weighed(2, 0.1), feed, weighed(12, 0.5)
+    assert "epef" in figures(*days)
+    found = figures(*days, batch=unknown)
+    assert found["adg"].value == pytest.approx(40.0)
+    assert found["fcr"].value == pytest.approx(900 / (0.4 * 1000))
+    assert "epef" not in found
+    assert {figure.expected_value for figure in found.values()} == {None}
+
+
 @pytest.mark.parametrize(
     ("reference", "kind", "gain"),
     [(13, "adg_7d", 50.0), (10, "adg_7d", 35.0), (14, None, 0), (9, None, 0)],

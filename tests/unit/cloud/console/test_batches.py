@@ -38,7 +38,8 @@ def batch(*figures: Figure, **changes: Any) -> Batch:
         "batch_id": "b", "farm_id": "f", "farm_name": "Farm", "barn_id": "1", "barn_name": "Barn 1",
         "timezone": "UTC", "species": "broiler", "breed": "Ross 308", "sex": "mixed",
         "placed_count": 1000, "placed_on": PLACED_ON, "closed_on": None, "target_weight_kg": 2.5,
-        "target_on": None, "today": TODAY, "age_days": 30, "head_count": 980.0, "dead": 20.0,
+        "target_on": None, "today": TODAY, "age_days": 30, "is_age_known": True,
+        "head_count": 980.0, "dead": 20.0,
         "culled": 0.0, "weighed_count": 100, "outlier_count": 0, "safe_to_sell_from": None,
         "figures": {shown.kpi_type: shown for shown in figures},
     }  # fmt: skip

@@ -112,7 +112,7 @@ def test_batch_has_all_of_its_values() -> None:
     )  # fmt: skip
     assert not errors
     assert (body["placed_count"], body["placed_on"], body["age_at_placing_days"]) == (
-        5000, date(2026, 4, 1), 0,
+        5000, date(2026, 4, 1), None,
     )  # fmt: skip
     assert body["breed"] is None
     assert body["target_on"] is None

@@ -155,13 +155,15 @@ def test_fahrenheit_is_not_taken_for_celsius() -> None:
 def test_age_counts_by_the_local_day_of_the_farm() -> None:
     batch = {
         "batch_id": "x", "farm_id": "f-1", "barn_id": "b-1", "species": "broiler",
-        "placed_count": 1, "placed_on": "2026-06-30",
+        "placed_count": 1, "placed_on": "2026-06-30", "age_at_placing_days": 0,
     }  # fmt: skip
     by = tenant(batches=[batch])
     evening = datetime(2026, 7, 1, 18, tzinfo=UTC)
     assert by.animals(series(), NOW, ZONE) == ("broiler", 1)
     assert by.animals(series(), evening, ZONE) == ("broiler", 2)  # past midnight in Bangkok
     assert by.animals(series(), NOW - timedelta(days=2), ZONE) is None
+    del batch["age_at_placing_days"]
+    assert tenant(batches=[batch]).animals(series(), NOW, ZONE) == ("broiler", None)
 
 
 def test_rules_before_the_first_copy_are_the_defaults() -> None:

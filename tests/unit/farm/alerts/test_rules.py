@@ -89,6 +89,10 @@ def test_sentence_uses_the_names_that_people_gave() -> None:
         ({"min_age_days": 7}, Animals("broiler", 7), True),
         ({"max_age_days": 6}, Animals("broiler", 7), False),
         ({"max_age_days": 6}, None, False),
+        # Nobody knows how old these are: chicks' rules are not about them, others are.
+        ({"max_age_days": 6}, Animals("broiler", None), False),
+        ({"min_age_days": 0}, Animals("broiler", None), False),
+        ({"species": ["broiler"]}, Animals("broiler", None), True),
     ],
 )
 def test_rule_applies_where_all_of_its_scope_matches(

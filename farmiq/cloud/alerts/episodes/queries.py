@@ -8,7 +8,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import store
+from farmiq.cloud.alerts.evaluating import book
 from farmiq.farm.alerts import defaults
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import MAX_RULES, AlertRule
@@ -220,7 +220,7 @@ async def _notify(tx: db.Connection, tenant_id: str) -> None:
     """
     await tx.execute(
         "select pg_notify(%s, company_id::text) from companies where tenant_id = %s",
-        (store.CHANGED, tenant_id),
+        (book.CHANGED, tenant_id),
     )
 
 

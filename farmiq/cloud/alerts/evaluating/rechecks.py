@@ -13,9 +13,12 @@ import psycopg
 
 from farmiq import crash
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import handlers, rules, store
-from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.rules import TELEMETRY, RuleSet, Series, SeriesState, Value
+from farmiq.cloud.alerts.episodes import store as episode_store
+from farmiq.cloud.alerts.episodes.corrections import corrections
+from farmiq.cloud.alerts.evaluating import advance, past, signals, states
+from farmiq.cloud.alerts.evaluating.advance import SeriesState
+from farmiq.cloud.alerts.evaluating.book import RuleBook
+from farmiq.cloud.alerts.evaluating.ruleset import TELEMETRY, RuleSet, Series, Value
 from farmiq.farm.alerts.rules import in_rule_unit
 from farmiq.messages.alerts import AlertRule
 from farmiq.plumbing import db, log
@@ -46,7 +49,7 @@ class Rechecks:
     async def run(self) -> dict[str, object]:
         """Evaluate every series that is due, one transaction each."""
         async with db.transaction(self.pool) as tx:
-            due = await store.due_rechecks(tx, limit=MAX_DUE)
+            due = await past.due_rechecks(tx, limit=MAX_DUE)
         await self.book.load({series.tenant_id for series in due})
         count = 0
         for series in due:
@@ -60,23 +63,23 @@ class Rechecks:
                     error=db.first_line(error), exc_info=True,
                 )  # fmt: skip
                 async with db.transaction(self.pool) as tx:
-                    await store.put_off(tx, series, delay_s=PUT_OFF_S)
+                    await past.put_off(tx, series, delay_s=PUT_OFF_S)
         return {"rechecked": count}
 
     async def _recheck(self, series: Series) -> bool:
         """Returns False if values are not stored yet."""
         async with db.transaction(self.pool) as tx:
-            state = (await store.lock_states(tx, [series]))[series]
-            late = await store.rechecks(tx, series)
+            state = (await states.lock_states(tx, [series]))[series]
+            late = await past.rechecks(tx, series)
             ready = [value for value in late if value.is_stored or value.attempts >= MAX_ATTEMPTS]
             has_waited = any(value.attempts >= MAX_ATTEMPTS for value in late)
             if not ready or not (has_waited or await _is_newest_stored(tx, series, state)):
-                await store.put_off(tx, series, delay_s=PUT_OFF_S)
+                await past.put_off(tx, series, delay_s=PUT_OFF_S)
                 return False
             from_at = min(value.occurred_at for value in ready)
             await recheck(tx, self.book[series.tenant_id], series, state, from_at=from_at)
-            await store.remove_rechecks(tx, series, [value.event_id for value in ready])
-            await store.put_off(tx, series, delay_s=PUT_OFF_S)
+            await past.remove_rechecks(tx, series, [value.event_id for value in ready])
+            await past.put_off(tx, series, delay_s=PUT_OFF_S)
             crash.here("alerts.before_recheck_commit")
         RECHECKED.inc()
         return True
@@ -85,7 +88,7 @@ class Rechecks:
 async def _is_newest_stored(tx: db.Connection, series: Series, state: SeriesState) -> bool:
     if not series.signal.startswith(TELEMETRY) or state.last_at is None:
         return True
-    return await store.is_stored(tx, series, state.last_at)
+    return await past.is_stored(tx, series, state.last_at)
 
 
 async def recheck(
@@ -96,7 +99,7 @@ async def recheck(
     if not affected:
         return
     causes = {series.cause(rule.rule_id): rule for rule in affected}
-    now = await store.now(tx)
+    now = await states.now(tx)
     begin = await _begin(tx, series, causes.keys(), affected, from_at=from_at)
     end = max(state.last_at or from_at, from_at)
     values = await past_values(tx, ruleset, series, begin=begin, end=end, limit=MAX_VALUES)
@@ -108,23 +111,23 @@ async def recheck(
     if values and _is_silent(affected, state):
         values.append(replace(values[-1], at=now, value=None))
     empty = SeriesState(None, None, state.heard_at)
-    after, changes = rules.advance(empty, values, ruleset, heard_at=state.heard_at, is_whole=True)
-    await store.save_states(tx, {series: after})
-    past = await store.history(tx, series.tenant_id, causes.keys(), since=begin)
+    after, changes = advance.advance(empty, values, ruleset, heard_at=state.heard_at, is_whole=True)
+    await states.save_states(tx, {series: after})
+    stored = await episode_store.history(tx, series.tenant_id, causes.keys(), since=begin)
     for cause, rule in causes.items():
         spans = [span for span in changes.spans if span.rule is rule and not span.is_nothing]
-        corrected = rules.corrections(
-            [episode for episode in past if episode.cause == cause],
+        corrected = corrections(
+            [episode for episode in stored if episode.cause == cause],
             spans,
             begin=begin,
             fixed_before=ruleset.changed_at.get(rule.rule_id),
         )
-        await store.withdraw(
+        await episode_store.withdraw(
             tx, series.tenant_id, [episode.episode_id for episode in corrected.withdrawn]
         )
-        await store.correct(tx, series.tenant_id, corrected.changed)
+        await episode_store.correct(tx, series.tenant_id, corrected.changed)
         await episodes.raise_episodes(
-            tx, [handlers.new_episode(span, ruleset) for span in corrected.new]
+            tx, [signals.new_episode(span, ruleset) for span in corrected.new]
         )
         CORRECTED.inc(len(corrected.withdrawn) + len(corrected.new))
 
@@ -153,18 +156,18 @@ async def _begin(
     from_at: datetime,
 ) -> datetime:
     """A moment at which nothing was open, long enough before for what is pending at `from_at`."""
-    before = max(rules.lookback(rule) for rule in affected)
+    before = max(advance.lookback(rule) for rule in affected)
     earliest = from_at - timedelta(days=MAX_DAYS)
     wanted = from_at - before
     while True:
         begin = wanted
         if series.signal.startswith(TELEMETRY):
-            begin = await store.reading_before(
+            begin = await past.reading_before(
                 tx, series, wanted, count=VALUES_BEFORE, days=MAX_DAYS
             )
-        past = await store.history(tx, series.tenant_id, [*causes], since=begin)
+        stored = await episode_store.history(tx, series.tenant_id, [*causes], since=begin)
         first = min(
-            (episode.opened_at for episode in past if episode.opened_at <= from_at), default=None
+            (episode.opened_at for episode in stored if episode.opened_at <= from_at), default=None
         )
         if first is None or first - before >= wanted or wanted <= earliest:
             return begin
@@ -183,7 +186,7 @@ async def past_values(
     """The values of a series of telemetry or of a figure in their order, from the tables."""
     if not series.signal.startswith(TELEMETRY):
         return await _figures(tx, ruleset, series, begin=begin)
-    rows = await store.readings(tx, series, begin=begin, end=end, limit=limit)
+    rows = await past.readings(tx, series, begin=begin, end=end, limit=limit)
     farm_id, barn_id, device_id = series.place
     values = [
         Value(
@@ -196,7 +199,7 @@ async def past_values(
         )
         for at, value, unit in rows
     ]
-    return await handlers.with_baselines(tx, values, lambda _: ruleset, {})
+    return await signals.with_baselines(tx, values, lambda _: ruleset, {})
 
 
 async def _figures(
@@ -204,7 +207,7 @@ async def _figures(
 ) -> list[Value]:
     batch_id = series.subject.removeprefix("batch:")
     first = (begin - timedelta(days=2)).date()
-    figures = await store.figures(tx, series.tenant_id, series.name, batch_id, begin=first)
+    figures = await past.figures(tx, series.tenant_id, series.name, batch_id, begin=first)
     values = [
         Value(
             series=series,

@@ -1,18 +1,19 @@
-"""What events do: values of signals go into the states of rules, edges' alerts into episodes."""
+"""What values of signals do: they go into the states of rules, and what changes into episodes."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from uuid import UUID
 
 from farmiq.cloud import episodes
-from farmiq.cloud.alerts import rules, store
-from farmiq.cloud.alerts.book import RuleBook
-from farmiq.cloud.alerts.rules import KPI, TELEMETRY, Changes, RuleSet, Seen, Series, Span, Value
-from farmiq.cloud.alerts.store import Sighting
+from farmiq.cloud.alerts.episodes import store as episode_store
+from farmiq.cloud.alerts.episodes.store import Sighting
+from farmiq.cloud.alerts.evaluating import advance, past, states
+from farmiq.cloud.alerts.evaluating.advance import Changes, Seen, Span
+from farmiq.cloud.alerts.evaluating.book import RuleBook
+from farmiq.cloud.alerts.evaluating.ruleset import KPI, TELEMETRY, RuleSet, Series, Value
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts.rules import in_rule_unit
-from farmiq.messages import catalogue, edge, telemetry
+from farmiq.messages import catalogue, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.kpi import KpiDailyUpdated
 from farmiq.plumbing import db
@@ -23,10 +24,6 @@ BASELINE_DAYS = 7
 MIN_BASELINE_DAYS = 3
 # Means of hours that are held in memory; they are asked for again after that.
 MAX_MEANS = 100_000
-OPEN = ("active", "acknowledged")
-
-
-# --- values of signals
 
 
 @dataclass
@@ -48,7 +45,7 @@ class Signals:
     async def store(self, tx: db.Connection, events: Sequence[BusEvent]) -> int:
         values = [value_of(event, self.book[event.tenant_id]) for event in events]
         known = [value for value in values if value is not None]
-        await evaluate(tx, self.book, known, now=await store.now(tx))
+        await evaluate(tx, self.book, known, now=await states.now(tx))
         return len(events)
 
 
@@ -110,18 +107,18 @@ async def evaluate(
     by_series: dict[Series, list[Value]] = {}
     for value in await with_baselines(tx, values, book.__getitem__, book.means):
         by_series.setdefault(value.series, []).append(value)
-    states = await store.lock_states(tx, by_series.keys())
+    known = await states.lock_states(tx, by_series.keys())
     changed, outcomes = {}, []
     for series, group in sorted(by_series.items()):
-        ruleset, before = book[series.tenant_id], states[series]
+        ruleset, before = book[series.tenant_id], known[series]
         group.sort(key=lambda value: value.order)
-        after, changes = rules.advance(before, group, ruleset, heard_at=now)
+        after, changes = advance.advance(before, group, ruleset, heard_at=now)
         outcomes.append((series, ruleset, changes))
         if after.entries != before.entries or (
             not series.is_timed and after.last_at != before.last_at
         ):
             changed[series] = after
-    await store.save_states(tx, changed)
+    await states.save_states(tx, changed)
     await _apply(tx, outcomes, now=now)
 
 
@@ -129,7 +126,7 @@ async def _apply(
     tx: db.Connection, outcomes: Sequence[tuple[Series, RuleSet, Changes]], *, now: datetime
 ) -> None:
     late = [value for _, _, changes in outcomes for value in changes.late]
-    await store.add_rechecks(tx, late, now=now)
+    await past.add_rechecks(tx, late, now=now)
     await episodes.resolve_all(
         tx,
         [ending(series, seen) for series, _, changes in outcomes for seen in changes.ended],
@@ -143,7 +140,7 @@ async def _apply(
             if not span.is_nothing
         ],
     )
-    await store.see_again(
+    await episode_store.see_again(
         tx,
         [
             Sighting(
@@ -211,9 +208,7 @@ async def with_baselines(
     if unknown:
         if len(means) > MAX_MEANS:
             means.clear()
-        computed = await store.baselines(
-            tx, unknown, days=BASELINE_DAYS, min_days=MIN_BASELINE_DAYS
-        )
+        computed = await past.baselines(tx, unknown, days=BASELINE_DAYS, min_days=MIN_BASELINE_DAYS)
         means |= {key: computed.get(key) for key in unknown}
     return [
         replace(value, baseline=means.get((value.series, hour_of(value.at)), value.baseline))
@@ -223,154 +218,3 @@ async def with_baselines(
 
 def hour_of(at: datetime) -> datetime:
     return at.replace(minute=0, second=0, microsecond=0)
-
-
-# --- alerts of edges
-
-
-async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> int:
-    """Alerts that edges opened and closed become episodes; each may come late and twice.
-
-    An alert of a rule that the edge evaluates itself is the episode that the cloud's own evaluation
-    opens; where the cloud has the values, they say when it is over, and not a person who silences
-    the siren.
-    """
-    alerts: dict[tuple[str, UUID], EdgeAlert] = {}
-    for event in events:
-        alert = _edge_alert(event)
-        known = alerts.get(alert.key)
-        alerts[alert.key] = alert if known is None else known.merged(alert)
-    known_states = await store.episode_states(tx, alerts.keys())
-    open_causes = await store.open_causes(tx, [alert.cause for alert in alerts.values()])
-    still_open = await store.open_rules(
-        tx,
-        [
-            (alert.episode.tenant_id, alert.episode.rule_id, alert.episode.subject)
-            for alert in alerts.values()
-            if alert.episode.rule_id is not None and alert.episode.resolved_at is not None
-        ],
-    )
-    latest = _latest(alerts.values(), known_states, open_causes)
-    endings = [
-        ending
-        for ending in _endings(alerts.values(), known_states, open_causes, latest)
-        if (ending.tenant_id, ending.cause) not in still_open
-    ]
-    await episodes.resolve_all(tx, endings)
-    await episodes.raise_episodes(tx, [*_new(alerts.values(), known_states, open_causes, latest)])
-    await store.close_at_edge(
-        tx, [alert.key for alert in alerts.values() if alert.episode.resolved_at is not None]
-    )
-    seen = [alert for alert in alerts.values() if alert.episode.resolved_at is None]
-    await store.see_edge_alerts(tx, [(alert.episode, alert.count) for alert in seen])
-    return len(events)
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeAlert:
-    """An alert of an edge as an episode; its id is the alert's."""
-
-    episode: NewEpisode
-    alert_id: UUID
-    count: int
-
-    @property
-    def key(self) -> tuple[str, UUID]:
-        return self.episode.tenant_id, self.alert_id
-
-    @property
-    def cause(self) -> tuple[str, str]:
-        return self.episode.tenant_id, self.episode.cause
-
-    @property
-    def order(self) -> tuple[datetime, UUID]:
-        return self.episode.opened_at, self.alert_id
-
-    def merged(self, other: "EdgeAlert") -> "EdgeAlert":
-        """Of two events of one alert: over if one says so, else the newer."""
-        mine, others = self.episode, other.episode
-        if mine.resolved_at is not None:
-            return self
-        newer = others.resolved_at is not None or others.last_at >= mine.last_at
-        return other if newer else self
-
-
-States = Mapping[tuple[str, UUID], str]
-Causes = Mapping[tuple[str, str], tuple[UUID, datetime]]
-Latest = Mapping[tuple[str, str], EdgeAlert]
-
-
-def _latest(alerts: Collection[EdgeAlert], states: States, open_causes: Causes) -> Latest:
-    """Of each cause the alert that is open from now on, where that is a new one."""
-    latest: dict[tuple[str, str], EdgeAlert] = {}
-    for alert in alerts:
-        if alert.key in states or alert.episode.resolved_at is not None:
-            continue
-        before = open_causes.get(alert.cause)
-        if before is not None and before[1] > alert.episode.opened_at:
-            continue
-        known = latest.get(alert.cause)
-        if known is None or alert.order > known.order:
-            latest[alert.cause] = alert
-    return latest
-
-
-def _endings(
-    alerts: Collection[EdgeAlert], states: States, open_causes: Causes, latest: Latest
-) -> Iterator[Ending]:
-    """Of alerts that closed, and of the one before if an edge opened another of the same cause."""
-    for alert in alerts:
-        episode = alert.episode
-        if states.get(alert.key) in OPEN and episode.resolved_at is not None:
-            yield Ending(episode.tenant_id, episode.cause, episode.resolved_at)
-    for cause, alert in latest.items():
-        if alert.episode.source == "edge" and cause in open_causes:
-            yield Ending(*cause, alert.episode.opened_at)
-
-
-def _new(
-    alerts: Collection[EdgeAlert], states: States, open_causes: Causes, latest: Latest
-) -> Iterator[NewEpisode]:
-    """Of alerts without one; what the cloud's own evaluation opened is that of a rule.
-
-    One that comes after a later one of its cause is history: it was over when that one began.
-    """
-    for alert in alerts:
-        episode = alert.episode
-        is_own = episode.source == "rule" and alert.cause in open_causes
-        if alert.key in states or is_own:
-            continue
-        if episode.resolved_at is not None or latest.get(alert.cause) is alert:
-            yield episode
-        else:
-            newer = latest.get(alert.cause)
-            began_at = open_causes[alert.cause][1] if newer is None else newer.episode.opened_at
-            yield replace(episode, resolved_at=began_at)
-
-
-def _edge_alert(event: BusEvent) -> EdgeAlert:
-    alert: edge.EdgeAlert = catalogue.BUS[event.event_type].decoder.decode(event.payload)
-    rule_id = alert.code.removeprefix("rule.") if alert.code.startswith("rule.") else None
-    cause = f"edge:{alert.edge_cluster_id}|{alert.code}|{alert.subject}"
-    is_over = event.event_type == edge.ALERT_CLOSED
-    return EdgeAlert(
-        NewEpisode(
-            tenant_id=event.tenant_id,
-            episode_id=alert.alert_id,
-            cause=f"rule:{rule_id}|{alert.subject}" if rule_id else cause,
-            source="rule" if rule_id else "edge",
-            rule_id=rule_id,
-            severity=alert.severity,
-            subject=alert.subject,
-            message=alert.message,
-            edge_cluster_id=alert.edge_cluster_id,
-            farm_id=event.farm_id,
-            barn_id=event.barn_id,
-            device_id=event.device_id if isinstance(event.device_id, str) else None,
-            opened_at=alert.first_at,
-            last_at=alert.last_at,
-            resolved_at=max(event.occurred_at, alert.first_at) if is_over else None,
-        ),
-        alert.alert_id,
-        alert.count,
-    )

@@ -1,0 +1,1 @@
+"""Episodes: those of edges, who is called, put right, and what people ask of them."""

@@ -1,0 +1,1 @@
+"""Values of signals against rules: states of series, and what comes late."""
