@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from farmiq.ui import sentences
 from farmiq.ui.entry.kinds import RECORD_KINDS, RecordKind
 from farmiq.ui.i18n import gettext as _
 
@@ -236,12 +237,9 @@ def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Erro
         named = _NAMED.search(reason)
         if field in ("", "body", "$", "path") and named:
             field = named[1]
-        errors.setdefault(_FORM_FIELDS.get(field, field), _sentence(reason.replace("`", "")))
+        text = sentences.shown(reason).replace("`", "")
+        errors.setdefault(_FORM_FIELDS.get(field, field), f"{text}.")
     return errors
-
-
-def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}."
 
 
 Parse = Callable[[Form, Mapping[str, Place], datetime], tuple[Body, Errors]]

@@ -36,23 +36,19 @@ function show() {
 
 // --- ages, in the words of words.py
 
-const TEXTS = {
-  en: { s: "# s", min: "# min", h: "# h", days: "# days", now: "just now", ago: "# ago" },
-  de: { s: "# s", min: "# min", h: "# h", days: "# Tage", now: "gerade eben", ago: "vor #" },
-};
-const text = TEXTS[document.documentElement.lang] ?? TEXTS.en;
+const text = document.body.dataset;
 const fill = (pattern, value) => pattern.replace("#", value);
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
-  if (whole < 60) return fill(text.s, whole);
-  if (whole < 3600) return fill(text.min, Math.floor(whole / 60));
-  if (whole < 172800) return fill(text.h, Math.floor(whole / 3600));
-  return fill(text.days, Math.floor(whole / 86400));
+  if (whole < 60) return fill(text.ageS, whole);
+  if (whole < 3600) return fill(text.ageMin, Math.floor(whole / 60));
+  if (whole < 172800) return fill(text.ageH, Math.floor(whole / 3600));
+  return fill(text.ageDays, Math.floor(whole / 86400));
 }
 
 export function ago(seconds) {
-  return seconds < 1 ? text.now : fill(text.ago, duration(seconds));
+  return seconds < 1 ? text.ageNow : fill(text.ageAgo, duration(seconds));
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
