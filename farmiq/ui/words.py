@@ -31,7 +31,11 @@ def duration(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    return _("just now") if seconds < 1 else _("%(time)s ago") % {"time": duration(seconds)}
+    if seconds < 1:
+        return _("just now")
+    if seconds >= 2 * _DAY:
+        return _("%(count)s days ago") % {"count": math.floor(seconds) // _DAY}
+    return _("%(time)s ago") % {"time": duration(seconds)}
 
 
 def count(number_of: int, thing: str) -> str:

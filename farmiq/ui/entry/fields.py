@@ -229,6 +229,18 @@ def farm(form: Form) -> Body:
     }
 
 
+def master_data(form: Form, known: Iterable[tuple[str, str, bool]]) -> tuple[Body, Errors]:
+    """The values of these (name, kind, required) fields; what is empty is None."""
+    reader = _Reader(form)
+    body: Body = {}
+    for name, kind, required in known:
+        if kind == "text":
+            body[name] = reader.text(name, required=required)
+        else:
+            body[name] = reader.number(name, required=required, whole=kind == "whole")
+    return body, reader.errors
+
+
 def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Errors:
     """What the posting says, at the fields of the form; the rest under the empty name."""
     errors: Errors = {}
@@ -237,8 +249,8 @@ def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Erro
         named = _NAMED.search(reason)
         if field in ("", "body", "$", "path") and named:
             field = named[1]
-        text = sentences.shown(reason).replace("`", "")
-        errors.setdefault(_FORM_FIELDS.get(field, field), f"{text}.")
+        text = sentences.translated(reason).replace("`", "")
+        errors.setdefault(_FORM_FIELDS.get(field, field), f"{text[:1].upper()}{text[1:]}.")
     return errors
 
 

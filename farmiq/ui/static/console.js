@@ -48,7 +48,9 @@ export function duration(seconds) {
 }
 
 export function ago(seconds) {
-  return seconds < 1 ? text.ageNow : fill(text.ageAgo, duration(seconds));
+  if (seconds < 1) return text.ageNow;
+  if (seconds >= 172800) return fill(text.ageDaysAgo, Math.floor(seconds / 86400));
+  return fill(text.ageAgo, duration(seconds));
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
