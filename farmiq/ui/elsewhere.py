@@ -1,4 +1,4 @@
-"""Patterns of sentences that are made where `worded` is not: SQL functions, plumbing, libraries.
+"""Patterns of sentences that are made where `worded` is not: SQL functions, plumbing.
 
 Pages recognize and translate these as all others. A test compares ours with what makes them.
 """
@@ -31,13 +31,4 @@ SAID_OF_FLOODS = (
         "%(number2)s: its login at the broker is paused until %(moment)s, pause %(number3)s in a "
         "row. What it has sent is taken; the rest it can send later"
     ),
-)
-SAID_BY_MSGSPEC = (
-    worded("Expected `int` >= %(number)s"),
-    worded("Expected `int` <= %(number)s"),
-    worded("Expected `float` >= %(number)s"),
-    worded("Expected `float` <= %(number)s"),
-    worded("Expected `float` > %(number)s"),
-    worded("Expected `str` of length <= %(number)s"),
-    worded("Expected `str` of length >= %(number)s"),
 )

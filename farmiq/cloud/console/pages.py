@@ -121,7 +121,7 @@ class Pages:
         if not forms.came_from_us({"csrf": token}, signed_in.csrf_token):
             reason = worded("this form is not of your sign-in: load the page again")
             raise http.HttpError(403, reason)
-        if signed_in.is_super_admin and company:
+        if signed_in.is_super_admin and company not in ("", str(signed_in.company_id)):
             request.state.company = company
         return form
 

@@ -79,11 +79,11 @@ RECORD = EntryForm(
     fields.record, RecordPosted, barn_store.COLUMNS,
 )  # fmt: skip
 INTAKE = EntryForm(
-    "/feed/intakes/new", "intake_form.html", marked("Feed taken in"),
+    "/feed/intakes/new", "feed_form.html", marked("Feed taken in"),
     marked("Correct feed taken in"), fields.intake, IntakePosted, feed_store.INTAKE,
 )  # fmt: skip
 LOT = EntryForm(
-    "/feed/lots/new", "lot_form.html", marked("Feed delivered"), marked("Correct a delivery"),
+    "/feed/lots/new", "feed_form.html", marked("Feed delivered"), marked("Correct a delivery"),
     fields.lot, LotPosted, feed_store.LOT,
 )  # fmt: skip
 
