@@ -168,10 +168,10 @@ def test_an_entry_survives_a_server_that_cannot_take_it_and_an_expired_sign_in(
     assert rows(cloud_db, entered, flocks.OPERATOR) == [("3",), ("4",)]
 
 
+@pytest.mark.usefixtures("life")
 def test_an_admin_changes_a_barn_and_adds_a_feed_product_while_the_link_is_broken(
-    console: Served, page: Page, life: Life, cloud_db: Any, keep: Keep, complaints: list[str]
+    console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
 ) -> None:
-    del life
     person.sign_in(page, console, path="/settings/farms")
     keep("farms")
     page.get_by_role("link", name=re.compile("^Change ")).nth(1).click()
