@@ -58,8 +58,16 @@ let lastTurn = null;
 // A page that the service worker kept is as old as it is: there the browser's clock must do.
 let aheadMs = document.body.dataset.kept ? 0 : Date.now() - Date.parse(shown.dataset.now);
 
+// A kept page says since when it is as it is, by the clock of who looks.
+const keptAt = document.body.dataset.kept && document.querySelector("#kept time");
+
 function tick() {
   const now = Date.now() - aheadMs;
+  if (keptAt) {
+    const at = new Date(keptAt.dateTime);
+    const shownAt = at.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+    keptAt.textContent = `${shownAt} (${ago((now - at) / 1000)})`;
+  }
   for (const time of shown.querySelectorAll("time.ago")) {
     const words = ago((now - Date.parse(time.dateTime)) / 1000);
     if (time.textContent !== words) time.textContent = words;

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from fastapi import FastAPI, Request, Response
 
+from farmiq.edge.api_keys import Role
 from farmiq.edge.console.pages import Pages, Visit
 from farmiq.edge.console.tenant import Tenant
 from farmiq.edge.devices import registration
@@ -18,7 +19,7 @@ from farmiq.ui.entry.fields import Errors, plain_reason
 from farmiq.ui.i18n import gettext as _
 
 PATH = "/devices/new"
-ROLE = "admin"
+ROLE: Role = "admin"
 NOT_VALID = 422
 
 

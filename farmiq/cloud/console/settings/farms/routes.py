@@ -106,7 +106,14 @@ class FarmPages:
                 name: await store.page(connection, form.kind, company.tenant_id, limit=MAX_ROWS)
                 for name, form in FORMS.items()
             }
-        shown = ListView(company=company, now=now, where=words.zone(company.timezone), **rows)
+        shown = ListView(
+            company=company,
+            now=now,
+            where=words.zone(company.timezone),
+            farms=rows["farms"],
+            barns=rows["barns"],
+            products=rows["products"],
+        )
         return await self.pages.page("farms.html", signed_in, shown)
 
     def _shows(self, form: MasterForm) -> look.Endpoint:
