@@ -172,7 +172,9 @@ def test_an_entry_survives_a_server_that_cannot_take_it_and_an_expired_sign_in(
 def test_an_admin_changes_a_barn_and_adds_a_feed_product_while_the_link_is_broken(
     console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
 ) -> None:
-    person.sign_in(page, console, path="/settings/farms")
+    flocks.let_operate(cloud_db.admin_url, flocks.TENANT, "ada@example.com", role="admin")
+    person.sign_in(page, console, email="ada@example.com", path="/settings/farms")
+    expect(page.get_by_role("link", name="Add a feed product")).to_be_visible()
     keep("farms")
     page.get_by_role("link", name=re.compile("^Change ")).nth(1).click()
     expect(page.get_by_role("heading", name="Change a barn")).to_be_visible()
@@ -324,6 +326,7 @@ def test_admin_of_a_new_company_adds_the_barn_that_reports(
     keep("barn-form")
     page.get_by_label("Time zone of the farm").fill("Asia/Bangkok")
     page.get_by_role("button", name="Add").click()
+    page.wait_for_url("**/batches/new?**")
     expect(page.get_by_label("Barn")).to_have_value("farm-1/barn-1/")
     again = send(
         page, console, "/batches/barns/new", farm_id="farm-1", barn_id="barn-1", barn_name="x"
