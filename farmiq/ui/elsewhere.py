@@ -5,7 +5,7 @@ Pages recognize and translate these as all others. A test compares ours with wha
 
 from farmiq.messages.wording import worded
 
-SAID_BY_SQL = (
+OF_SQL = (
     worded("%(camera)s missed %(number)s of %(number2)s expected wakes"),
     worded("%(number)s of %(number2)s images failed"),
     worded("%(camera)s had %(number)s V at its last wake"),
@@ -20,7 +20,7 @@ SAID_BY_SQL = (
     worded("you may look at your own company only"),
     worded("this is not an e-mail address"),
 )
-SAID_OF_FLOODS = (
+OF_FLOODS = (
     worded(
         "it sends more than %(number)s %(what)s a second, and has used up its burst of "
         "%(number2)s: its login at the broker cannot be paused here, the others wait. What it has "

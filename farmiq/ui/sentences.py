@@ -50,7 +50,7 @@ class _Pattern:
 
 
 def translated(text: str) -> str:
-    """A sentence in the language of the page; English, or one that nobody knows, as it is."""
+    """A sentence in the language of the page; English, or a text that nobody knows, as it is."""
     return translated_phrase("", text)
 
 
@@ -73,14 +73,14 @@ def _recognized(language: str, name: str, text: str) -> str | None:
     patterns = _patterns(language).get(name, ())
     for is_strict in (True, False):
         for pattern in patterns:
-            found = (pattern.strict if is_strict else pattern.regex).fullmatch(text)
-            said = found and _said(language, pattern, found.groupdict())
-            if said:
-                return said
+            match = (pattern.strict if is_strict else pattern.regex).fullmatch(text)
+            filled = match and _filled(language, pattern, match.groupdict())
+            if filled:
+                return filled
     return None
 
 
-def _said(language: str, pattern: _Pattern, values: Mapping[str, str]) -> str | None:
+def _filled(language: str, pattern: _Pattern, values: Mapping[str, str]) -> str | None:
     """The translation with these values; None if one that has to be a sentence is none."""
     known = {}
     for name, value in values.items():
@@ -93,16 +93,16 @@ def _said(language: str, pattern: _Pattern, values: Mapping[str, str]) -> str | 
 
 
 def _localized(language: str, value: str) -> str:
-    found = _QUANTITY.fullmatch(value)
-    if found is None:
+    match = _QUANTITY.fullmatch(value)
+    if match is None:
         return value
-    number, unit = words.localized(found[1]), found[2]
+    number, unit = words.localized(match[1]), match[2]
     return f"{number} {_recognized(language, 'unit', unit) or unit}" if unit else number
 
 
 @functools.cache
 def _patterns(language: str) -> Mapping[str, Sequence[_Pattern]]:
-    """Those of a catalogue by the name that they stand for, the most telling first."""
+    """Those of a catalogue by the name that they stand for, the most specific first."""
     with (i18n.FOLDER / language / "messages.po").open("rb") as text:
         messages = [
             message for message in read_po(text, locale=language) if MARK in message.auto_comments
@@ -119,13 +119,13 @@ def _patterns(language: str) -> Mapping[str, Sequence[_Pattern]]:
         pattern = _Pattern(english, str(message.string), strict, regex)
         made.setdefault(message.context or "", []).append(pattern)
     for patterns in made.values():
-        patterns.sort(key=lambda pattern: _telling(pattern.english, by_name), reverse=True)
+        patterns.sort(key=lambda pattern: _specificity(pattern.english, by_name), reverse=True)
     return made
 
 
-def _telling(english: str, by_name: Mapping[str, Sequence[str]]) -> tuple[int, int]:
+def _specificity(english: str, by_name: Mapping[str, Sequence[str]]) -> tuple[int, int]:
     """How much a fitting text says: its own letters, then its values of a known form."""
-    names = [found[1] for found in _PLACEHOLDER.finditer(english) if found[1]]
+    names = [match[1] for match in _PLACEHOLDER.finditer(english) if match[1]]
     known = sum(name in by_name or _shape(name) is not None for name in names)
     return len(_PLACEHOLDER.sub("", english)), known
 
@@ -133,9 +133,9 @@ def _telling(english: str, by_name: Mapping[str, Sequence[str]]) -> tuple[int, i
 def _regex(english: str, by_name: Mapping[str, Sequence[str]], *, named: bool) -> str:
     """The regular expression of a pattern; in a `named` one each value is a group."""
     parts, end, seen = [], 0, set[str]()
-    for found in _PLACEHOLDER.finditer(english):
-        parts.append(re.escape(english[end : found.start()]))
-        end, name = found.end(), found[1]
+    for match in _PLACEHOLDER.finditer(english):
+        parts.append(re.escape(english[end : match.start()]))
+        end, name = match.end(), match[1]
         if name is None:
             parts.append("%")
         elif not named:
@@ -160,4 +160,4 @@ def _value(name: str, by_name: Mapping[str, Sequence[str]]) -> str:
         return ".+?"
     if name not in by_name:
         return f".{{1,{MAX_VALUE_CHARS}}}?"
-    return f"(?:{'|'.join(_regex(one, by_name, named=False) for one in by_name[name])})"
+    return f"(?:{'|'.join(_regex(pattern, by_name, named=False) for pattern in by_name[name])})"

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
-from tests.browser.look import SCREENSHOTS
+from tests.browser.look import SCREENSHOTS, Keep
 from tests.browser.served import Served
 from tests.support import databases
 
@@ -141,18 +141,13 @@ def test_a_form_acts_in_the_company_that_its_page_shows(
     assert found == [(farms["tenant-a"],)]
 
 
+@pytest.mark.usefixtures("farms")
 def test_a_super_admin_adds_a_company_whose_first_admin_adds_a_farm(
-    console: Served, page: Page, other_page: Page, farms: dict[str, str], complaints: list[str]
+    console: Served, page: Page, other_page: Page, keep: Keep, complaints: list[str]
 ) -> None:
-    del farms
     person.sign_in(page, console, email=SUE, path="/settings")
     page.get_by_role("link", name="Companies").click()
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    for width in (360, 1180):
-        page.set_viewport_size({"width": width, "height": 800})
-        person.expect_accessible(page)
-        person.expect_no_sideways_scrolling(page)
-        page.screenshot(path=SCREENSHOTS / f"companies-{width}.png", full_page=True)
+    keep("companies")
     page.get_by_label("Name", exact=True).fill("River Farm")
     page.get_by_label("Time zone").fill("Nowhere/City")
     page.get_by_label("Name in topics").fill("river")

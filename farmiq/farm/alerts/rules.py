@@ -371,10 +371,10 @@ def quantity(value: float, unit: str) -> str:
 
 def duration(seconds: float) -> str:
     """A duration in the largest unit that fits: 10 minutes, 36 hours."""
-    for length, one, many in _SECONDS_OF:
+    for length, singular, plural in _SECONDS_OF:
         if seconds >= length and seconds % length == 0:
             count = int(seconds // length)
-            return f"{count} {one if count == 1 else many}"
+            return f"{count} {singular if count == 1 else plural}"
     return f"{seconds:g} seconds"
 
 

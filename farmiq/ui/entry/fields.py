@@ -260,16 +260,16 @@ _BOUND = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (-?[0-9.]+)")
 
 def plain_reason(reason: str) -> str:
     """A reason as a person says it, in the language of the page; also one of the library."""
-    if found := _LENGTH.match(reason):
-        return _("use at most %(count)s characters") % {"count": found[1]}
-    if found := _BOUND.match(reason):
+    if match := _LENGTH.match(reason):
+        return _("use at most %(count)s characters") % {"count": match[1]}
+    if match := _BOUND.match(reason):
         texts = {
             ">=": _("this is at least %(limit)s"),
             "<=": _("this is at most %(limit)s"),
             ">": _("this is more than %(limit)s"),
             "<": _("this is less than %(limit)s"),
         }
-        return texts[found[1]] % {"limit": words.number(float(found[2]))}
+        return texts[match[1]] % {"limit": words.number(float(match[2]))}
     if reason.startswith("Expected "):
         return _("this does not fit here")
     if reason.startswith("is in the future"):

@@ -90,7 +90,7 @@ def as_said(pattern: str) -> str:
     return re.sub(r"%\(\w+\)s", "%s", pattern)
 
 
-@pytest.mark.parametrize("pattern", elsewhere.SAID_BY_SQL)
+@pytest.mark.parametrize("pattern", elsewhere.OF_SQL)
 def test_patterns_of_sql_are_those_of_the_functions(pattern: str) -> None:
     said = as_said(pattern)
     written = [file.read_text() for file in FUNCTIONS.glob("*.sql")]

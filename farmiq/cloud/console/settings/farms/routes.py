@@ -93,8 +93,8 @@ class FarmPages:
     def add_to(self, app: FastAPI) -> None:
         look.add_pages(app, (ROOT, self.overview, "GET"))
         for form in FORMS.values():
-            one = "/".join((form.path, *(f"{{{name}}}" for name in form.keys)))
-            for path in (f"{form.path}/{NEW}", one):
+            row_path = "/".join((form.path, *(f"{{{name}}}" for name in form.keys)))
+            for path in (f"{form.path}/{NEW}", row_path):
                 look.add_pages(
                     app, (path, self._shows(form), "GET"), (path, self._saves(form), "POST")
                 )
