@@ -171,6 +171,7 @@ def test_a_super_admin_adds_a_company_whose_first_admin_adds_a_farm(
     other_page.get_by_label("Barn, as devices name it").fill("barn-1")
     other_page.get_by_label("Name of the barn").fill("Barn 1")
     other_page.get_by_role("button", name="Add").click()
+    other_page.wait_for_url("**/batches/new?**")
     other_page.goto(f"{console.url}/settings/farms")
     other_page.get_by_role("link", name="Change Farm").click()
     other_page.get_by_label("Name", exact=True).fill("River Farm East")
