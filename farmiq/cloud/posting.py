@@ -22,6 +22,7 @@ from farmiq.farm.idempotency import KeyUsedError, ReplacedError
 from farmiq.farm.postings import Body, IntakePosted, LotPosted, Posted, RecordPosted, Stay
 from farmiq.messages import feed
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, ids, log
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.http import HttpError
@@ -178,10 +179,20 @@ async def _check(tx: db.Connection, posted: Posted, body: Body, replaced: Replac
     if isinstance(body, LotPosted) and body.feed_product_id:
         await _check_product(tx, tenant_id, body.feed_product_id)
     if posted.replaces and replaced is None:
-        what = f"there is no {posted.event.event_type} {posted.replaces!r}"
+        what = worded(
+            "there is no %(kind)s %(quoted)s",
+            kind=posted.event.event_type,
+            name=repr(posted.replaces),
+        )
         raise _missing("replaces", what)
     if replaced and replaced.replaced_by:
-        raise HttpError(409, f"{posted.replaces} is replaced already, by {replaced.replaced_by}")
+        raise HttpError(
+            409,
+            worded(
+                "%(name)s is replaced already, by %(by)s",
+                name=posted.replaces, by=replaced.replaced_by,
+            ),
+        )  # fmt: skip
     if isinstance(body, RecordPosted) and body.record_type in heads.GONE:
         await _check_heads(tx, posted, body)
 
@@ -195,7 +206,11 @@ async def _check_place(tx: db.Connection, tenant_id: str, body: Body) -> None:
         body.barn_id,
     )
     if not known:
-        raise _missing("barn_id", f"there is no barn {body.barn_id!r} of a farm {body.farm_id!r}")
+        reason = worded(
+            "there is no barn %(barn)s of a farm %(farm)s",
+            barn=repr(body.barn_id), farm=repr(body.farm_id),
+        )  # fmt: skip
+        raise _missing("barn_id", reason)
 
 
 async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> None:
@@ -210,7 +225,7 @@ async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> Non
         (event.occurred_at, event.tenant_id, batch_id),
     )
     if not stays:
-        raise _missing("batch_id", f"there is no batch {batch_id!r}")
+        raise _missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
     if reason := stays[0].problem(batch_id, event):
         raise api.invalid(("batch_id", reason))
 
@@ -278,7 +293,8 @@ async def _check_lot(tx: db.Connection, tenant_id: str, feed_lot_id: str) -> Non
         *(tenant_id, feed_lot_id, feed.LOT_RECEIVED) * 2,
     )
     if not known:
-        raise _missing("feed_lot_id", f"no lot {feed_lot_id!r} was received; post it first")
+        reason = worded("no lot %(lot)s was received; post it first", lot=repr(feed_lot_id))
+        raise _missing("feed_lot_id", reason)
 
 
 async def _check_product(tx: db.Connection, tenant_id: str, feed_product_id: str) -> None:
@@ -289,7 +305,8 @@ async def _check_product(tx: db.Connection, tenant_id: str, feed_product_id: str
         feed_product_id,
     )
     if not known:
-        raise _missing("feed_product_id", f"there is no feed product {feed_product_id!r}")
+        reason = worded("there is no feed product %(product)s", product=repr(feed_product_id))
+        raise _missing("feed_product_id", reason)
 
 
 def _missing(field: str, reason: str) -> HttpError:

@@ -14,6 +14,7 @@ from farmiq.edge.batches import Placed
 from farmiq.farm import heads, idempotency, postings
 from farmiq.farm.postings import Posted
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.http import HttpError
 
@@ -108,14 +109,26 @@ async def _check(tx: db.Connection, posted: Posted, body: Any, replaced: Replace
     event = posted.event
     tenant_id = event.tenant_id
     if not await registry.is_known_tenant(tx, tenant_id):
-        raise _missing("tenant_id", f"no device or farm of tenant {tenant_id!r} is known here")
+        reason = worded(
+            "no device or farm of tenant %(tenant)s is known here", tenant=repr(tenant_id)
+        )
+        raise _missing("tenant_id", reason)
     if body.batch_id and not (replaced and replaced.batch_id == body.batch_id):
         await _check_batch(tx, event, body.batch_id)
     if posted.replaces and replaced is None:
-        what = f"there is no {event.event_type} {posted.replaces!r} at this edge"
+        what = worded(
+            "there is no %(kind)s %(quoted)s at this edge",
+            kind=event.event_type, quoted=repr(posted.replaces),
+        )  # fmt: skip
         raise _missing("replaces", what)
     if replaced and replaced.replaced_by:
-        raise HttpError(409, f"{posted.replaces} is replaced already, by {replaced.replaced_by}")
+        raise HttpError(
+            409,
+            worded(
+                "%(name)s is replaced already, by %(by)s",
+                name=posted.replaces, by=replaced.replaced_by,
+            ),
+        )  # fmt: skip
     if getattr(body, "record_type", None) in heads.GONE:
         await _check_heads(tx, posted, body.record_type, body.value)
 
@@ -125,7 +138,7 @@ async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> Non
         return
     stay = await batches.stay(tx, event.tenant_id, batch_id, event.occurred_at)
     if stay is None:
-        raise _missing("batch_id", f"there is no batch {batch_id!r}")
+        raise _missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
     if reason := stay.problem(batch_id, event):
         raise api.invalid(("batch_id", reason))
 

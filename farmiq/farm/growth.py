@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmiq.messages.kinds import MAX_WEIGHT_KG
+from farmiq.messages.wording import worded
 
 # Weighed days that a trend needs, and how far back it looks.
 MIN_TREND_DAYS = 3
@@ -98,16 +99,23 @@ class Curve:
         if age_days > self.max_age_days:
             ahead = self.max_age_days - self.last_age_days
             raise NotEnoughDataError(
-                f"the weighings allow a forecast of {ahead} days; this is "
-                f"{age_days - self.last_age_days} days after the last of them"
+                worded(
+                    "the weighings allow a forecast of %(number)s days; this is "
+                    "%(number2)s days after the last of them",
+                    number=ahead,
+                    number2=age_days - self.last_age_days,
+                )
             )
         if age_days < self.first_age_days:
-            raise NotEnoughDataError("this is before the first weighing")
+            raise NotEnoughDataError(worded("this is before the first weighing"))
         estimate = self._estimate(age_days)
         if estimate.high_kg - estimate.low_kg > MAX_BAND_SHARE * estimate.kg:
             raise NotEnoughDataError(
-                f"the weight at this age may be anything from {estimate.low_kg:.2f} to "
-                f"{estimate.high_kg:.2f} kg"
+                worded(
+                    "the weight at this age may be anything from %(number)s to %(number2)s kg",
+                    number=f"{estimate.low_kg:.2f}",
+                    number2=f"{estimate.high_kg:.2f}",
+                )
             )
         return estimate
 
@@ -123,10 +131,16 @@ class Curve:
         if not reached:
             last = estimates[self.max_age_days]
             raise NotEnoughDataError(
-                f"{target_kg:g} kg is not reached within the "
-                f"{self.max_age_days - self.last_age_days} days that the weighings allow to "
-                f"forecast; then the animals weigh {last.kg:.2f} kg ({last.low_kg:.2f} to "
-                f"{last.high_kg:.2f})"
+                worded(
+                    "%(number)s kg is not reached within the %(value)s days that the "
+                    "weighings allow to forecast; then the animals weigh %(number2)s kg "
+                    "(%(number3)s to %(number4)s)",
+                    number=f"{target_kg:g}",
+                    value=self.max_age_days - self.last_age_days,
+                    number2=f"{last.kg:.2f}",
+                    number3=f"{last.low_kg:.2f}",
+                    number4=f"{last.high_kg:.2f}",
+                )
             )
         self.at(reached[0])
         return Arrival(
@@ -164,10 +178,14 @@ def fit(days: Sequence[DailyMean], *, is_age_known: bool = True) -> Curve:
         (day for day in days if day.count > 0 and day.mean_kg > 0), key=lambda day: day.age_days
     )
     if not weighed:
-        raise NotEnoughDataError("there are no weighings yet")
+        raise NotEnoughDataError(worded("there are no weighings yet"))
     if len(weighed) < MIN_TREND_DAYS:
         raise NotEnoughDataError(
-            f"there are weighings of {len(weighed)} days; {MIN_TREND_DAYS} are needed"
+            worded(
+                "there are weighings of %(number)s days; %(number2)s are needed",
+                number=len(weighed),
+                number2=MIN_TREND_DAYS,
+            )
         )
     span = weighed[-1].age_days - weighed[0].age_days
     growth = max(day.mean_kg for day in weighed) / weighed[0].mean_kg
@@ -288,8 +306,13 @@ def _trend(days: Sequence[DailyMean]) -> Curve:
     recent = [day for day in days if day.age_days > last.age_days - TREND_SPAN_DAYS]
     if len(recent) < MIN_TREND_DAYS:
         raise NotEnoughDataError(
-            f"there are weighings of {len(recent)} of the last {TREND_SPAN_DAYS} days; "
-            f"{MIN_TREND_DAYS} are needed"
+            worded(
+                "there are weighings of %(number)s of the last %(number2)s days; "
+                "%(number3)s are needed",
+                number=len(recent),
+                number2=TREND_SPAN_DAYS,
+                number3=MIN_TREND_DAYS,
+            )
         )
     # Gompertz's relative growth declines at the rate k; for the young k is about 1 / (2 age).
     rate = 1 / (2 * max(last.age_days, MIN_TREND_AGE_DAYS))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple
 
+from farmiq.messages.wording import worded
+
 GONE = ("mortality", "cull")
 TYPES = (*GONE, "head_count")
 
@@ -37,5 +39,8 @@ def too_many(record_type: str, value: float, there: int) -> str | None:
     """What is wrong with so many dead or culled animals, if these are there."""
     if record_type not in GONE or value <= there:
         return None
-    word = "animal is" if there == 1 else "animals are"
-    return f"is more than there are: {there} {word} left of the batch on that day"
+    if there == 1:
+        return worded("is more than there are: 1 animal is left of the batch on that day")
+    return worded(
+        "is more than there are: %(number)s animals are left of the batch on that day", number=there
+    )

@@ -5,6 +5,7 @@ import psycopg
 
 from farmiq.farm.postings import Posted
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 
@@ -47,7 +48,10 @@ async def claim(tx: db.Connection, posted: Posted) -> tuple[BusEvent, bool]:
         if error.diag.constraint_name != "posted_events_replaces_key":
             raise
         raise ReplacedError(
-            f"{posted.replaces} is replaced already; correct the one that replaces it"
+            worded(
+                "%(name)s is replaced already; correct the one that replaces it",
+                name=posted.replaces,
+            )
         ) from error
     if cursor.rowcount:
         return event, True
@@ -61,6 +65,8 @@ async def claim(tx: db.Connection, posted: Posted) -> tuple[BusEvent, bool]:
     known_hash, known = rows[0]
     if known_hash != posted.content_hash:
         raise KeyUsedError(
-            "this Idempotency-Key was used for something else; send a new one, or the same body"
+            worded(
+                "this Idempotency-Key was used for something else; send a new one, or the same body"
+            )
         )
     return msgspec.json.decode(known, type=BusEvent), False

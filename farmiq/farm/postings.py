@@ -17,6 +17,7 @@ from farmiq.messages import barn, catalogue, feed
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.ids import Id, Instant
 from farmiq.messages.kinds import BATCH_DERIVED, QuantityKg, Rules, require_utc
+from farmiq.messages.wording import worded
 
 # A clock may be ahead by so much; what is later has not happened yet.
 MAX_AHEAD = timedelta(minutes=5)
@@ -50,13 +51,13 @@ class RecordPosted(barn.RecordContent, frozen=True, kw_only=True, forbid_unknown
     def _litres(self) -> str | None:
         given = self.unit not in (None, _UNSET)
         if self.record_type == "water" and given and self.unit not in barn.LITRES_OF:
-            return f"`unit` of water is one of {', '.join(barn.LITRES_OF)}"
+            return worded("`unit` of water is one of %(units)s", units=", ".join(barn.LITRES_OF))
         return None
 
     def _no_medicine(self) -> str | None:
         given = [name for name in _MEDICINE if getattr(self, name) not in (None, _UNSET)]
         if given and self.record_type not in barn.MEDICINES:
-            return f"`{given[0]}` is for treatments and vaccinations"
+            return worded("`%(field)s` is for treatments and vaccinations", field=given[0])
         return None
 
     rules: ClassVar[Rules] = (*barn.RecordContent.rules, _litres, _no_medicine)
@@ -111,16 +112,23 @@ class Stay:
     def problem(self, batch_id: str, event: BusEvent) -> str | None:
         """Why the event cannot be of this batch."""
         if (self.farm_id, self.barn_id) != (event.farm_id, event.barn_id):
-            return f"the batch {batch_id!r} is in {self.farm_id}/{self.barn_id}"
+            return worded(
+                "the batch %(batch)s is in %(farm)s/%(barn)s",
+                batch=repr(batch_id), farm=self.farm_id, barn=self.barn_id,
+            )  # fmt: skip
         if self.on_date is None:
             return None
         if self.placed_on <= self.on_date <= (self.closed_on or date.max):
             return None
-        until = f" to {self.closed_on}" if self.closed_on else ""
-        return (
-            f"the batch {batch_id!r} is in that barn from {self.placed_on}{until}, "
-            f"not on {self.on_date}"
-        )
+        if self.closed_on is None:
+            return worded(
+                "the batch %(batch)s is in that barn from %(first)s, not on %(day)s",
+                batch=repr(batch_id), first=self.placed_on, day=self.on_date,
+            )  # fmt: skip
+        return worded(
+            "the batch %(batch)s is in that barn from %(first)s to %(last)s, not on %(day)s",
+            batch=repr(batch_id), first=self.placed_on, last=self.closed_on, day=self.on_date,
+        )  # fmt: skip
 
 
 def event_type(body: Body) -> str:
@@ -138,7 +146,10 @@ def future(body: Body, now: datetime) -> str | None:
     at = body.occurred_at
     if at is _UNSET or at <= now + MAX_AHEAD:
         return None
-    return f"is in the future: it is {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} now"
+    return worded(
+        "is in the future: it is %(instant)s now",
+        instant=f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 def happened_at(body: Body, now: datetime) -> datetime:

@@ -6,6 +6,7 @@ import msgspec
 
 from farmiq.messages.ids import Id, Instant
 from farmiq.messages.kinds import Name, Rules, Text, Unit, require_utc
+from farmiq.messages.wording import worded
 
 RECORD_CREATED = "barn.record.created"
 
@@ -63,10 +64,16 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
         if self.record_type not in ANIMALS or isinstance(self.value, str):
             return None
         if self.value < 0:
-            return f"`value` of {_called(self.record_type)} must not be negative"
+            return worded(
+                "`value` of %(record)s must not be negative", record=_called(self.record_type)
+            )
         if self.value > MAX_ANIMALS or self.value != int(self.value):
             name = _called(self.record_type)
-            return f"`value` of {name} must be whole animals, at most {MAX_ANIMALS}"
+            return worded(
+                "`value` of %(record)s must be whole animals, at most %(number)s",
+                record=name,
+                number=MAX_ANIMALS,
+            )
         return None
 
     def _sensible_water(self) -> str | None:
@@ -74,7 +81,10 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
             return None
         litres = self.value * LITRES_OF.get(self.unit or "l", 1.0)
         if not 0 <= litres <= MAX_LITRES:
-            return f"`value` of water must be between 0 and {MAX_LITRES:,.0f} litres"
+            return worded(
+                "`value` of water must be between 0 and %(number)s litres",
+                number=f"{MAX_LITRES:,.0f}",
+            )
         return None
 
     def _sensible_temperature(self) -> str | None:
@@ -82,12 +92,16 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if not MIN_TEMPERATURE <= self.value <= MAX_TEMPERATURE:
             low, high = MIN_TEMPERATURE, MAX_TEMPERATURE
-            return f"`value` of a temperature must be between {low:g} and {high:g}"
+            return worded(
+                "`value` of a temperature must be between %(number)s and %(number2)s",
+                number=f"{low:g}",
+                number2=f"{high:g}",
+            )
         return None
 
     def _names_the_medicine(self) -> str | None:
         if self.record_type in MEDICINES and not self.product:
-            return f"{_called(self.record_type)} needs its `product`"
+            return worded("%(record)s needs its `product`", record=_called(self.record_type))
         return None
 
     rules: ClassVar[Rules] = (
@@ -113,7 +127,7 @@ class BarnRecordCreated(RecordContent, frozen=True, kw_only=True):
 
     def _not_itself(self) -> str | None:
         if self.replaces == self.record_id:
-            return "`replaces` names the record itself"
+            return worded("`replaces` names the record itself")
         return None
 
     rules: ClassVar[Rules] = (*RecordContent.rules, _not_itself)

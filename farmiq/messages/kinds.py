@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from farmiq.messages.wording import worded
+
 # What every reader of JSON keeps exactly, a browser too.
 MAX_COUNT = 2**53 - 1
 # A million tonnes of feed: more is a mistake, and sums of it are no numbers any more (D-104).
@@ -34,7 +36,7 @@ Rules = tuple[Rule, ...]
 
 # Two days from both ends of the calendar: every farm's zone, and the day after, can name a moment.
 _FIRST, _LAST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
-NO_MOMENT = "not a moment between 0001-01-03 and 9999-12-29 in UTC"
+NO_MOMENT = worded("not a moment between 0001-01-03 and 9999-12-29 in UTC")
 
 
 def require_utc(*moments: datetime | msgspec.UnsetType | None) -> None:

@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from farmiq.plumbing import db, http, log
-from farmiq.ui import i18n, words
+from farmiq.ui import i18n, sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked
 
@@ -105,6 +105,8 @@ _templates.filters["duration"] = words.duration
 _templates.filters["local"] = words.local
 _templates.filters["utc"] = words.utc
 _templates.filters["percent"] = words.percent
+_templates.filters["translated"] = sentences.translated
+_templates.filters["sentence"] = sentences.shown
 
 
 def add_templates(*folders: Path) -> None:
@@ -277,7 +279,7 @@ def problem_page(request: Request, error: http.HttpError) -> Response:
         "problem.html",
         status=error.status,
         headline=_(headline),
-        advice=_(advice) if advice else f"{error.message[:1].upper()}{error.message[1:]}.",
+        advice=_(advice) if advice else f"{sentences.shown(error.message)}.",
         trace_id=http.trace_id(request) if error.status >= _SERVER_ERROR else "",
     )
     if error.retry_after_s:

@@ -31,7 +31,11 @@ def duration(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    return _("just now") if seconds < 1 else _("%(time)s ago") % {"time": duration(seconds)}
+    if seconds < 1:
+        return _("just now")
+    if seconds >= 2 * _DAY:
+        return _("%(count)s days ago") % {"count": math.floor(seconds) // _DAY}
+    return _("%(time)s ago") % {"time": duration(seconds)}
 
 
 def count(number_of: int, thing: str) -> str:
@@ -53,13 +57,13 @@ def number(value: float, decimals: int | None = None) -> str:
     if not math.isfinite(value):
         return _("no number")
     if size >= _UGLY_ABOVE or 0 < size < _UGLY_BELOW:
-        return _localized(f"{value:.3g}")
+        return localized(f"{value:.3g}")
     if decimals is not None:
-        return _localized(f"{round(value, decimals) + 0.0:,.{decimals}f}")
+        return localized(f"{round(value, decimals) + 0.0:,.{decimals}f}")
     digits = 1 if size >= _THOUSAND else 2 if size >= 1 else 3
     text = f"{value:,.{digits}f}"
     text = text.rstrip("0").rstrip(".")
-    return _localized("0" if text == "-0" else text)
+    return localized("0" if text == "-0" else text)
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -67,7 +71,7 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{number(100 * share, decimals)}\u00a0%"
 
 
-def _localized(text: str) -> str:
+def localized(text: str) -> str:
     """The text of an English number with the separators of the page's language."""
     decimal, group = _separators(i18n.locale())
     return text.translate({ord("."): decimal, ord(","): group})

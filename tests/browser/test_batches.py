@@ -68,7 +68,7 @@ def test_owner_reads_growth_and_forecast(
     person.expect_pill(page, "Live")
     sentence = page.locator(".sentence")
     expect(sentence).to_have_text(
-        re.compile(r"kg on day 3[45], \d+\s% below example\. 2\.6\skg on")
+        re.compile(r"kg on day 3[45], \d+\s% below the standard \(example\)\. 2\.6\skg on")
     )
     expect(page.locator(".banner")).to_contain_text("Not to be sold before")
     expect(page.locator("#growth .u-over")).to_be_visible()
@@ -127,6 +127,73 @@ def test_operator_enters_two_deaths_while_the_link_is_broken(
     page.reload()
     expect(waiting).to_be_hidden()
     assert rows(cloud_db, entered, flocks.OPERATOR) == [(1,)]
+
+
+def test_an_entry_survives_a_server_that_cannot_take_it_and_an_expired_sign_in(
+    console: Served, page: Page, life: Life, cloud_db: Any
+) -> None:
+    batch_id = life.flocks[0].batch_id
+    person.sign_in(page, console, email=flocks.OPERATOR)
+    form = f"{console.url}/records/new?batch={batch_id}"
+    entered = "select event -> 'payload' ->> 'value' from posted_events where posted_by = %s"
+    waiting = page.locator("#waiting-forms")
+
+    def enter(count: str) -> None:
+        page.goto(form)
+        page.get_by_label("How many animals are dead?").fill(count)
+        page.get_by_role("button", name="Save").click()
+
+    page.route("**/records/new", lambda route: route.fulfill(status=503, body="{}"), times=1)
+    enter("3")
+    expect(waiting).to_contain_text("Kept on this device")
+    page.reload()
+    expect(waiting).to_contain_text("Sent.")
+    page.context.clear_cookies()
+    page.goto(f"{console.url}/sign-in")
+    person.sign_in(page, console, email=flocks.OPERATOR)
+    page.goto(form)
+    page.context.clear_cookies()
+    page.get_by_label("How many animals are dead?").fill("4")
+    page.get_by_role("button", name="Save").click()
+    # The sign-in leads back to the form, and what was written down is sent.
+    person.fill_sign_in(page, email=flocks.OPERATOR)
+    expect(waiting).to_contain_text("Sent.")
+    assert rows(cloud_db, entered, flocks.OPERATOR) == [("3",), ("4",)]
+
+
+@pytest.mark.usefixtures("life")
+def test_an_admin_changes_a_barn_and_adds_a_feed_product_while_the_link_is_broken(
+    console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
+) -> None:
+    flocks.let_operate(cloud_db.admin_url, flocks.TENANT, "ada@example.com", role="admin")
+    person.sign_in(page, console, email="ada@example.com", path="/settings/farms")
+    expect(page.get_by_role("link", name="Add a feed product")).to_be_visible()
+    keep("farms")
+    page.get_by_role("link", name=re.compile("^Change ")).nth(1).click()
+    expect(page.get_by_role("heading", name="Change a barn")).to_be_visible()
+    keep("barn-form")
+    page.get_by_label("Name", exact=True).fill("House by the road")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("House by the road")).to_be_visible()
+    page.get_by_role("link", name="Add a feed product").click()
+    page.context.set_offline(True)
+    page.get_by_label("Number of the product").fill("starter-1")
+    page.get_by_label("Name", exact=True).fill("Starter")
+    page.get_by_label("Dry matter in per cent").fill("88.5")
+    page.get_by_role("button", name="Save").click()
+    waiting = page.locator("#waiting-forms")
+    expect(waiting).to_contain_text("Kept on this device")
+    page.context.set_offline(False)
+    expect(waiting).to_contain_text("Sent.")
+    query = "select name, dry_matter_pct from feed_products where feed_product_id = 'starter-1'"
+    assert rows(cloud_db, query) == [("Starter", 88.5)]
+    page.goto(f"{console.url}/settings/farms/products/starter-1")
+    page.get_by_label("Name", exact=True).fill("x" * 300)
+    page.locator("#name").evaluate("field => field.removeAttribute('maxlength')")
+    page.locator("#name").fill("x" * 300)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#name-error")).to_have_text("Use at most 256 characters.")
+    assert [text for text in complaints if "422" not in text and "ERR_INTERNET" not in text] == []
 
 
 def test_operator_corrects_an_entry_and_sees_what_is_wrong(
@@ -251,6 +318,7 @@ def test_admin_of_a_new_company_adds_the_barn_that_reports(
     keep("barn-form")
     page.get_by_label("Time zone of the farm").fill("Asia/Bangkok")
     page.get_by_role("button", name="Add").click()
+    page.wait_for_url("**/batches/new?**")
     expect(page.get_by_label("Barn")).to_have_value("farm-1/barn-1/")
     again = send(
         page, console, "/batches/barns/new", farm_id="farm-1", barn_id="barn-1", barn_name="x"

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
-from tests.browser.look import SCREENSHOTS
+from tests.browser.look import SCREENSHOTS, Keep
 from tests.browser.served import Served
 from tests.support import databases
 
@@ -120,6 +120,64 @@ def test_a_choice_disturbs_no_other_tab_and_no_other_browser(
         assert looking.get_by_text("hill-01").count() == 0
     other_page.reload()
     expect_company(other_page, console, shown="climate-01", hidden="hill-01")
+
+
+def test_a_form_acts_in_the_company_that_its_page_shows(
+    console: Served, page: Page, cloud_db: Any, farms: dict[str, str]
+) -> None:
+    person.sign_in(page, console, email=SUE, path="/settings/people")
+    expect(page.get_by_role("heading", name="Add somebody")).to_be_visible()
+    tab = page.context.new_page()
+    tab.goto(console.url)
+    switch(tab, "Hill Farm")
+    page.get_by_label("E-mail").fill("new@example.com")
+    page.get_by_role("button", name="Add and show a one-time password").click()
+    expect(page.get_by_role("heading", name="One-time password")).to_be_visible()
+    expect(page.locator("#company option:checked")).to_have_text("Green Valley Poultry")
+    with databases.connected(cloud_db.admin_url) as connection:
+        found = connection.execute(
+            "select company_id::text from users where email = 'new@example.com'"
+        ).fetchall()
+    assert found == [(farms["tenant-a"],)]
+
+
+@pytest.mark.usefixtures("farms")
+def test_a_super_admin_adds_a_company_whose_first_admin_adds_a_farm(
+    console: Served, page: Page, other_page: Page, keep: Keep, complaints: list[str]
+) -> None:
+    person.sign_in(page, console, email=SUE, path="/settings")
+    page.get_by_role("link", name="Companies").click()
+    keep("companies")
+    page.get_by_label("Name", exact=True).fill("River Farm")
+    page.get_by_label("Time zone").fill("Nowhere/City")
+    page.get_by_label("Name in topics").fill("river")
+    page.get_by_label("E-mail of its first admin").fill("ria@example.com")
+    page.get_by_role("button", name="Add and show").click()
+    expect(page.locator("#timezone-error")).to_be_visible()
+    page.get_by_label("Time zone").fill("Asia/Bangkok")
+    page.get_by_role("button", name="Add and show").click()
+    password = page.locator(".secret").inner_text()
+    switch(page, "River Farm")
+    # The first admin chooses a password of their own, and is led to the first reading.
+    person.sign_in(other_page, console, email="ria@example.com", password=password)
+    other_page.get_by_label("Current password").fill(password)
+    other_page.get_by_label("New password", exact=True).fill("a good long password of ria")
+    other_page.get_by_label("New password again").fill("a good long password of ria")
+    with other_page.expect_response(lambda found: found.request.method == "POST"):
+        other_page.get_by_role("button", name="Change the password").click()
+    other_page.goto(console.url)
+    other_page.get_by_role("link", name="Add a barn").click()
+    other_page.get_by_label("Farm, as devices name it").fill("river-farm")
+    other_page.get_by_label("Barn, as devices name it").fill("barn-1")
+    other_page.get_by_label("Name of the barn").fill("Barn 1")
+    other_page.get_by_role("button", name="Add").click()
+    other_page.wait_for_url("**/batches/new?**")
+    other_page.goto(f"{console.url}/settings/farms")
+    other_page.get_by_role("link", name="Change Farm").click()
+    other_page.get_by_label("Name", exact=True).fill("River Farm East")
+    other_page.get_by_role("button", name="Save").click()
+    expect(other_page.get_by_role("heading", name="River Farm East")).to_be_visible()
+    assert not complaints
 
 
 @pytest.mark.req("DB2-09")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -144,6 +145,32 @@ def test_csv_is_of_the_day_that_is_shown(console: Served, page: Page, cloud_db: 
     head, *lines = got.value.path().read_text().splitlines()
     assert head.startswith("session_id,farm_id,barn_id,device_id")
     assert len(lines) == 3
+
+
+def test_a_weighing_is_of_the_day_of_its_own_farm(
+    console: Served, page: Page, cloud_db: Any
+) -> None:
+    in_the_west = Weighing(scales.today(5), 2.0)
+    scales.land(cloud_db.url, in_the_west)
+    zone = ZoneInfo("America/New_York")
+    with databases.connected(cloud_db.admin_url) as owner:
+        for farm_id, name in (("farm-1", "West"), ("farm-2", "East")):
+            owner.execute(
+                "insert into farms (tenant_id, farm_id, name, timezone) values (%s, %s, %s, %s)",
+                ("tenant-a", farm_id, name, zone.key if name == "West" else "Asia/Bangkok"),
+            )
+    here = in_the_west.at.astimezone(zone)
+    elsewhere = scales.day_of(in_the_west)
+    assert f"{here:%Y-%m-%d}" != elsewhere
+    person.sign_in(page, console)
+    for day, count in ((f"{here:%Y-%m-%d}", 1), (elsewhere, 0)):
+        person.visit(page, console, f"/weighings?day={day}")
+        expect(page.locator(".weighings > li")).to_have_count(count)
+        rows = page.request.get(f"{console.url}/api/v1/weighvision/sessions?day={day}").json()
+        assert len(rows["sessions"]) == count
+    page.goto(f"{console.url}/weighings/{in_the_west.session_id}")
+    expect(page.locator("#weighing")).to_contain_text(f"{here:%H:%M:%S}")
+    expect(page.locator("#weighing")).to_contain_text("Times in America/New York")
 
 
 @pytest.fixture

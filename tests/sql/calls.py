@@ -145,6 +145,7 @@ CALLS = {
         "select fn_request_resend(null)",
     ),
     "fn_bus_queues()": ("select * from fn_bus_queues()",),
+    "fn_add_company(text,text,text)": ("select fn_add_company('New', 'UTC', 'new')",),
     "fn_add_person(text,text,text)": (
         "select fn_add_person('new@example.com', 'viewer', '$argon2id$x')",
         "select fn_add_person((select email from users limit 1), 'admin', '$argon2id$x')",

@@ -34,6 +34,8 @@ ACCOUNTS = (
 # What farmiq_jobs may do, and on which columns: its functions look past their caller's company.
 JOBS_MAY: dict[tuple[str, str], set[str]] = {
     ("companies", "SELECT"): {"company_id", "tenant_id", "name", "timezone"},
+    # Super admins add companies.
+    ("companies", "INSERT"): {"company_id", "tenant_id", "name", "timezone"},
     ("memberships", "SELECT"): {"user_id", "company_id", "role"},
     ("users", "SELECT"): {"user_id", "company_id", "email", "is_super_admin"},
     # Admins change the people of their company; the policies leave super admins to the owner.

@@ -18,6 +18,7 @@ from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.shared_parts import Part, SharedParts
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.store import SignIn
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, http
 from farmiq.ui import forms, live, look
 
@@ -65,8 +66,7 @@ class Pages:
 
         So a page stays in its company when another tab switches.
         """
-        given = request.query_params.get("company")
-        wanted = company_named(given) if given else None
+        wanted = company_of(request)
         async with self.sign_ins.as_person(signed_in, company_id=wanted) as connection:
             yield connection
 
@@ -107,23 +107,46 @@ class Pages:
             async with self.sign_ins.as_person(signed_in) as connection:
                 choices = await queries.choices(connection)
         return await asyncio.to_thread(
-            look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
+            look.page, template, status=status, view=view, csrf=form_token(signed_in, view.company),
             choices=choices, nav=nav.entries(),
         )  # fmt: skip
 
     async def form(self, request: Request, signed_in: SignIn) -> dict[str, str]:
-        """The fields of a form that a page of this sign-in sent."""
+        """The fields of a form that a page of this sign-in sent.
+
+        What it does is then done in the company of that page, whatever another tab has chosen.
+        """
         form = await forms.read(request)
-        if not forms.came_from_us(form, signed_in.csrf_token):
-            raise http.HttpError(403, "this form is not of your sign-in: load the page again")
+        token, _dot, company = form.get("csrf", "").partition(".")
+        if not forms.came_from_us({"csrf": token}, signed_in.csrf_token):
+            reason = worded("this form is not of your sign-in: load the page again")
+            raise http.HttpError(403, reason)
+        if signed_in.is_super_admin and company not in ("", str(signed_in.company_id)):
+            request.state.company = company
         return form
+
+
+def form_token(signed_in: SignIn, company: Company) -> str:
+    """The CSRF token of a page's forms, with the company that the page shows."""
+    return f"{signed_in.csrf_token}.{company.company_id}"
+
+
+def company_of(request: Request) -> UUID | None:
+    """The company that the address or the page of the form names, if any does."""
+    given = request.query_params.get("company") or getattr(request.state, "company", None)
+    return company_named(given) if given else None
 
 
 def require(company: Company, role: str) -> None:
     """Raises HttpError 403 unless the person has this role, or a higher one, in the company."""
     if not company.may(role):
         raise http.HttpError(
-            403, f"this needs the role {role}, yours is {company.role}: ask an administrator"
+            403,
+            worded(
+                "this needs the role %(role)s, yours is %(own)s: ask an administrator",
+                role=role,
+                own=company.role,
+            ),
         )
 
 

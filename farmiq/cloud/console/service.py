@@ -30,7 +30,9 @@ from farmiq.cloud.console.programs.routes import ProgramPages
 from farmiq.cloud.console.reports.routes import ReportPages
 from farmiq.cloud.console.schedules.routes import SchedulePages
 from farmiq.cloud.console.settings.audit.routes import AuditPages
+from farmiq.cloud.console.settings.companies.routes import CompaniesPages
 from farmiq.cloud.console.settings.edges.routes import EdgePages
+from farmiq.cloud.console.settings.farms.routes import FarmPages
 from farmiq.cloud.console.settings.people.routes import PeoplePages
 from farmiq.cloud.console.settings.routes import SettingsPages
 from farmiq.cloud.console.sites.routes import SitePages
@@ -79,6 +81,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             DeadLetterPages(console_pages),
             SettingsPages(console_pages, settings),
             PeoplePages(console_pages),
+            FarmPages(console_pages),
+            CompaniesPages(console_pages),
             EdgePages(console_pages, settings.public_url),
             AuditPages(console_pages),
             RulePages(console_pages),

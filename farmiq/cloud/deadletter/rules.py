@@ -11,6 +11,7 @@ import msgspec
 
 from farmiq.cloud import bus
 from farmiq.messages.text import storable
+from farmiq.messages.wording import phrase, worded
 from farmiq.plumbing.bus import delivery as deliveries
 from farmiq.plumbing.bus.delivery import Delivery
 
@@ -177,11 +178,17 @@ class Remaining:
         shown = self.kinds.most_common(_SHOWN_REASONS)
         reasons = "; ".join(f"{kind} ({count})" for kind, count in shown)
         more = "; …" if len(self.kinds) > len(shown) else ""
-        events = "1 event waits" if self.count == 1 else f"{self.count} events wait"
+        events = phrase("events", "1 event waits")
+        if self.count != 1:
+            events = phrase("events", "%(number)s events wait", number=self.count)
         whose = f" --tenant {tenant_id}" if tenant_id else ""
-        return (
-            f"{events} in the dead letters of {service}: {reasons}{more}. Repair the cause, "
-            f"then: farmiq dlq redrive --queue {queue}{whose}"
+        return worded(
+            "%(events)s in the dead letters of %(service)s: %(reasons)s. Repair the cause, then: "
+            "%(command)s",
+            events=events,
+            service=service,
+            reasons=f"{reasons}{more}",
+            command=f"farmiq dlq redrive --queue {queue}{whose}",
         )
 
 

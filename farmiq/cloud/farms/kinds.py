@@ -11,6 +11,7 @@ from msgspec import Meta
 from farmiq import roster
 from farmiq.messages.ids import Id
 from farmiq.messages.kinds import Name, Unit
+from farmiq.messages.wording import worded
 from farmiq.plumbing import zones
 from farmiq.roster import Problem, RosterError
 
@@ -34,7 +35,9 @@ class FarmValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if self.timezone not in zones.names():
-            raise ValueError(f"no time zone is called {self.timezone[:64]!r}")
+            raise ValueError(
+                worded("no time zone is called %(zone)s", zone=repr(self.timezone[:64]))
+            )
 
 
 class Farm(FarmValues, frozen=True, kw_only=True):
@@ -74,12 +77,12 @@ class BatchValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         days = {name: getattr(self, name) for name in ("placed_on", "target_on", "closed_on")}
         reasons = [
-            f"`{name}` is not between the years 1990 and 2199"
+            worded("`%(field)s` is not between the years 1990 and 2199", field=name)
             for name, day in days.items()
             if day is not None and not FIRST_DAY <= day <= LAST_DAY
         ]
         reasons += [
-            f"`{name}` is before `placed_on`"
+            worded("`%(field)s` is before `placed_on`", field=name)
             for name, day in days.items()
             if day is not None and day < self.placed_on
         ]

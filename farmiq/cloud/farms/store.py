@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud.farms.kinds import BATCHES, Kind
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, ids
 from farmiq.roster import Problem, RosterError
 
@@ -158,7 +159,11 @@ async def remove(
     if kind is BATCHES and (until := await _withdrawal(tx, tenant_id, key["batch_id"])):
         safe_from, today = until
         if safe_from > today:
-            reason = f"it is not to be sold before {safe_from}: close the {kind.noun} instead"
+            reason = worded(
+                "it is not to be sold before %(day)s: close the %(kind)s instead",
+                day=safe_from,
+                kind=kind.noun,
+            )
             raise RejectedError(reason)
     query = sql.SQL("delete from {} where tenant_id = %(tenant_id)s and {}").format(
         sql.Identifier(kind.table), _is(kind)
@@ -167,7 +172,11 @@ async def remove(
         cursor = await tx.execute(query, {"tenant_id": tenant_id, **key})
     except psycopg.errors.ForeignKeyViolation as error:
         table = error.diag.table_name
-        raise RejectedError(f"{table} refer to this {kind.noun}: remove them first") from error
+        raise RejectedError(
+            worded(
+                "%(table)s refer to this %(kind)s: remove them first", table=table, kind=kind.noun
+            )
+        ) from error
     if cursor.rowcount:
         name = " ".join(str(key[column]) for column in kind.key)
         await _audit(tx, actor, "remove", tenant_id, kind, name, None)
@@ -199,9 +208,13 @@ async def _save(tx: db.Connection, kind: Kind, tenant_id: str, row: Any) -> bool
         after = await _withdrawal(tx, tenant_id, row.batch_id)
         if after is None or after[0] < before[0]:
             raise RejectedError(
-                f"{_name(kind, row)}: it is not to be sold before {before[0]}, by a treatment that "
-                "does not name it and would be of no batch then; correct that record first, with "
-                "this batch_id"
+                worded(
+                    "%(row)s: it is not to be sold before %(day)s, by a treatment that "
+                    "does not name it and would be of no batch then; correct that record "
+                    "first, with this batch_id",
+                    row=_name(kind, row),
+                    day=before[0],
+                )
             )
     return is_new
 
@@ -226,7 +239,9 @@ async def _write(tx: db.Connection, kind: Kind, tenant_id: str, row: msgspec.Str
         cursor = await tx.execute(_upsert(kind), {"tenant_id": tenant_id, **_values(row)})
     except psycopg.errors.ForeignKeyViolation as error:
         missing = (error.diag.constraint_name or "").split("_")[-2]
-        reason = f"{_name(kind, row)}: its {missing} is not registered"
+        reason = worded(
+            "%(row)s: its %(kind)s is not registered", row=_name(kind, row), kind=missing
+        )
         raise RejectedError(reason, field=f"{missing}_id") from error
     except psycopg.errors.IntegrityError as error:
         raise RejectedError(f"{_name(kind, row)}: {error.diag.message_primary}") from error

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from farmiq import api
 from farmiq.farm import growth
 from farmiq.farm.growth import Curve, DailyMean, Estimate, NotEnoughDataError
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 # The newest weighed days that a curve goes through.
@@ -79,7 +80,7 @@ class Batch:
     def check_there(self, on: date) -> None:
         """Raises NotEnoughDataError for a day after the animals left."""
         if self.closed_on is not None and on > self.closed_on:
-            raise NotEnoughDataError(f"the animals left on {self.closed_on}")
+            raise NotEnoughDataError(worded("the animals left on %(day)s", day=self.closed_on))
 
 
 class WeighedDay(NamedTuple):

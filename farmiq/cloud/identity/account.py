@@ -18,6 +18,7 @@ from farmiq.cloud.identity.sign_in import (
     bound_to,
 )
 from farmiq.cloud.identity.store import Client, SignIn
+from farmiq.messages.wording import worded
 from farmiq.plumbing import attempts, db
 
 ISSUER = "FarmIQ"
@@ -70,7 +71,7 @@ class Account:
         cannot be one, TooManyAttemptsError or TooBusyError.
         """
         if new == current:
-            raise ValueError("the new password is the old one: choose another one")
+            raise ValueError(worded("the new password is the old one: choose another one"))
         async with self._with_password(person, current, client=client) as user:
             new_hash = await asyncio.to_thread(passwords.hashed, new)
         async with db.transaction(self.sign_ins.pool) as tx:

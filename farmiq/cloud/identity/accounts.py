@@ -8,6 +8,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from farmiq.cloud.identity import passwords, store
+from farmiq.messages.wording import worded
 from farmiq.plumbing import ids, zones
 
 ROLES = ("viewer", "operator", "technician", "admin")
@@ -23,7 +24,12 @@ def add_company(
     Raises ValueError if there is no such time zone.
     """
     if timezone not in zones.names():
-        raise ValueError(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok")
+        raise ValueError(
+            worded(
+                "no time zone is called %(zone)s: give one such as Asia/Bangkok",
+                zone=repr(timezone),
+            )
+        )
     return _returned(
         connection.execute(
             """
@@ -105,7 +111,7 @@ def add_user(
         raise ValueError(f"no role is called {role!r}: give one of {', '.join(ROLES)}")
     name = store.normal_email(email)
     if "@" not in name:
-        raise ValueError(f"{email!r} is not an e-mail address")
+        raise ValueError(worded("%(email)s is not an e-mail address", email=repr(email)))
     before = connection.execute(
         """
         select u.password_hash, m.role, u.is_super_admin

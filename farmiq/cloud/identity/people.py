@@ -18,6 +18,7 @@ from pydantic import Field
 from farmiq import api
 from farmiq.cloud.identity import store
 from farmiq.cloud.identity.sign_in import SignIns
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
@@ -69,7 +70,7 @@ def with_retries(endpoint: Endpoint) -> Endpoint:
                 return await endpoint(**arguments)
             except ConcurrentChangeError:
                 continue
-        raise HttpError(503, "others change the same; try again", retry_after_s=1)
+        raise HttpError(503, worded("others change the same; try again"), retry_after_s=1)
 
     return repeated
 
@@ -140,4 +141,4 @@ async def _check_role(
     await connection.execute("set local role authenticated")
     if role is None or not store.is_at_least(role, least):
         roles = " or ".join(store.RANKS[store.RANKS.index(least) : -1])
-        raise HttpError(403, f"this is for people whose role is {roles}")
+        raise HttpError(403, worded("this is for people whose role is %(roles)s", roles=roles))

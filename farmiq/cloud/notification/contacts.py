@@ -23,6 +23,7 @@ from farmiq.cloud.notification.sending.channels import (
 )
 from farmiq.messages import ids
 from farmiq.messages.kinds import Name
+from farmiq.messages.wording import worded
 from farmiq.plumbing import addresses, db, mail, outgoing, web_push, zones
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.sealing import Sealer, SealError
@@ -257,7 +258,12 @@ async def send_test(
         raise InvalidError(("address", reason))
     # Addresses are not proven to be the company's own.
     if await store.tests_of_last_hour(tx, tenant_id) >= MAX_TESTS_PER_HOUR:
-        raise TooManyError(f"a company sends at most {MAX_TESTS_PER_HOUR} test messages in an hour")
+        raise TooManyError(
+            worded(
+                "a company sends at most %(number)s test messages in an hour",
+                number=MAX_TESTS_PER_HOUR,
+            )
+        )
     return await store.add_test_message(
         tx,
         tenant_id,
@@ -393,7 +399,7 @@ async def _check_number(tx: db.Connection, table: str, tenant_id: str, limit: in
     await tx.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"{table} {tenant_id}",))
     query = f"select count(*) from {table} where tenant_id = %s"  # noqa: S608 - our own names
     if await db.fetch_value(tx, query.encode(), tenant_id) > limit:
-        raise TooManyError(f"a company has at most {limit} of them")
+        raise TooManyError(worded("a company has at most %(number)s of them", number=limit))
 
 
 # --- contacts

@@ -31,6 +31,7 @@ from farmiq.farm.alerts.rules import (
 )
 from farmiq.messages.alerts import AlertRule
 from farmiq.messages.context import ContextBatch, TenantContext
+from farmiq.messages.wording import worded
 
 FRESH = timedelta(minutes=15)
 # A device that was silent longer was taken away, as far as an edge can tell.
@@ -256,8 +257,13 @@ def _message(rule: AlertRule, state: State, series: Series, names: Mapping[str, 
     at = f"{state.last_at:%Y-%m-%d %H:%M}Z"
     shown = quantity(state.last_value, unit)
     if rule.condition == "absent":
-        return f"{text}: the last was {shown} at {at}"
-    return f"{text}: {shown} at {at}"
+        return worded(
+            "%(sentence)s: the last was %(quantity)s at %(instant)s",
+            sentence=text, quantity=shown, instant=at,
+        )  # fmt: skip
+    return worded(
+        "%(sentence)s: %(quantity)s at %(instant)s", sentence=text, quantity=shown, instant=at
+    )
 
 
 def _by_metric(rules: Iterable[AlertRule]) -> dict[str, list[tuple[AlertRule, str]]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from farmiq.config import EdgeSettings
 from farmiq.edge.console import watch
 from farmiq.edge.console.delivery.routes import DeliveryPages
+from farmiq.edge.console.devices.adding import AddDevicePages
 from farmiq.edge.console.devices.routes import DevicePages
 from farmiq.edge.console.pages import Pages
 from farmiq.edge.console.readings.routes import ReadingPages
@@ -58,6 +59,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             TodayPages(pages, patience_s),
             WeighingPages(pages, Gallery(bucket_of(settings), site="edge")),
             ReadingPages(pages),
+            AddDevicePages(pages, settings.mqtt_url.get_secret_value()),
             DevicePages(pages),
             DeliveryPages(pages, patience_s),
             RecordPages(pages),

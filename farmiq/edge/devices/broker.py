@@ -20,6 +20,7 @@ from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.devices import store
 from farmiq.edge.devices.device import Device, account, nats_users
+from farmiq.messages.wording import phrase, worded
 from farmiq.nats_users import Account
 from farmiq.plumbing import db
 from farmiq.plumbing.broker import flood, nats_jwt
@@ -106,9 +107,11 @@ async def check_store(pool: db.Pool, streams: Store) -> dict[str, object]:
         if use.share < broker_store.CALM_SHARE:
             await alerts.close(tx, kind=STORE_KIND, subject="broker")
         else:
-            message = (
-                f"the broker holds {use.words()}. When its queue is full it takes nothing more. "
-                "To do: see that edge-ingress-gateway runs and commits; what is taken is freed"
+            message = worded(
+                "the broker holds %(what)s. When its queue is full it takes nothing "
+                "more. To do: see that edge-ingress-gateway runs and commits; what is "
+                "taken is freed",
+                what=use.words(),
             )
             full = Alert(STORE_KIND, "broker", "critical", message, whole_edge=True)
             await alerts.raise_(tx, full)
@@ -136,26 +139,48 @@ def rejection_alerts(rejections: Iterable[Refusal], *, own_ids: bool = False) ->
 
 
 _TO_DO = {
-    PERMISSION: "find out which device it is; `farmiq device revoke` cuts one off",
-    LOGIN: "a device has an old secret (`farmiq device rotate` makes a new one), or somebody "
-    "guesses",
-    CLIENT_ID: "give the device such a client id; if it has one, somebody has its password: "
-    "`farmiq device rotate`",
-    SESSIONS: "let the device keep one client id; if it has one, somebody has its password: "
-    "`farmiq device rotate`",
-    FORM: "mend the device: what it sends is never taken, and it may try that one message for ever",
-    RETAINED: "mend the device: only its status is retained, and only if it is short; the message "
-    "itself was delivered",
-    BACK: "nothing after a cut of the network; if none was cut, two devices have one login and one "
-    "client id",
-    TAKEOVER: "after a cut of the network a client takes its own place; if none was cut, two "
-    "devices have one client id, or somebody uses one that is not theirs",
+    PERMISSION: phrase("todo", "find out which device it is; `farmiq device revoke` cuts one off"),
+    LOGIN: phrase(
+        "todo",
+        "a device has an old secret (`farmiq device rotate` makes a new one), or somebody guesses",
+    ),
+    CLIENT_ID: phrase(
+        "todo",
+        "give the device such a client id; if it has one, somebody has its password: "
+        "`farmiq device rotate`",
+    ),
+    SESSIONS: phrase(
+        "todo",
+        "let the device keep one client id; if it has one, somebody has its password: "
+        "`farmiq device rotate`",
+    ),
+    FORM: phrase(
+        "todo",
+        "mend the device: what it sends is never taken, and it may try that one message for ever",
+    ),
+    RETAINED: phrase(
+        "todo",
+        "mend the device: only its status is retained, and only if it is short; the message "
+        "itself was delivered",
+    ),
+    BACK: phrase(
+        "todo",
+        "nothing after a cut of the network; if none was cut, two devices have one login and one "
+        "client id",
+    ),
+    TAKEOVER: phrase(
+        "todo",
+        "after a cut of the network a client takes its own place; if none was cut, two "
+        "devices have one client id, or somebody uses one that is not theirs",
+    ),
 }
 
 
 def _rejection_alert(kind: str, sender: str, text: str) -> Alert:
-    action = "let in" if kind in (TAKEOVER, BACK) else "refused"
-    message = f"the broker {action} {sender}: {text}. To do: {_TO_DO[kind]}"
+    pattern = worded("the broker refused %(sender)s: %(text)s. To do: %(todo)s")
+    if kind in (TAKEOVER, BACK):
+        pattern = worded("the broker let in %(sender)s: %(text)s. To do: %(todo)s")
+    message = pattern % {"sender": sender, "text": text, "todo": _TO_DO[kind]}
     return Alert(kind, sender, "warning" if kind in (FORM, RETAINED, BACK) else "security", message)
 
 
@@ -195,8 +220,12 @@ def _flood_alert(subject: str, flow: Flow, pause: Pause | None) -> Alert:
         FLOOD_KIND,
         subject,
         "warning",
-        f"{flood.describe(flow, pause)}. Mend the device, or raise {names}_PER_SECOND or "
-        f"{names}_BURST if it is right to",
+        worded(
+            "%(sentence)s. Mend the device, or raise %(names)s_PER_SECOND or %(names)s_BURST if it "
+            "is right to",
+            sentence=flood.describe(flow, pause),
+            names=names,
+        ),
     )
 
 

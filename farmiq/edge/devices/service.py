@@ -25,6 +25,7 @@ from farmiq.edge.devices import api, handlers, registration, rules, store
 from farmiq.edge.devices import broker as device_broker
 from farmiq.messages import device as messages
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, http, ids, log, retention
 from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker.callout import Callout
@@ -303,7 +304,10 @@ async def _raise_alerts(
         REJECTED.labels(kind=rejection.kind).inc()
     raised = device_broker.rejection_alerts(rejections, own_ids=own_ids)
     if skipped:
-        message = f"the broker's log grows faster than it is read; {skipped} bytes were skipped"
+        message = worded(
+            "the broker's log grows faster than it is read; %(number)s bytes were skipped",
+            number=skipped,
+        )
         alert = alerts.Alert("broker.log_skipped", "broker", "security", message, whole_edge=True)
         raised[alert] = 1
     if raised:

@@ -18,6 +18,7 @@ from farmiq.edge.feed.silo import Fall, Reported, State
 from farmiq.edge.feed.store import Silo
 from farmiq.messages import bus, feed
 from farmiq.messages.topics import Place
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, log
 
 MAX_READINGS = 5_000
@@ -137,36 +138,51 @@ def _alert(of: Silo, kind: str, severity: alerts.Severity, text: str) -> Alert:
 
 
 def _absurd_weight(of: Silo) -> Alert:
-    text = (
-        f"{of.device_id} sent weights beyond {silo.MAX_WEIGHT_KG:,.0f} kg; they are kept as "
-        "readings, and no intake is derived from them. Look at the scale and its unit"
+    text = worded(
+        "%(device)s sent weights beyond %(number)s kg; they are kept as "
+        "readings, and no intake is derived from them. Look at the scale and "
+        "its unit",
+        device=of.device_id,
+        number=f"{silo.MAX_WEIGHT_KG:,.0f}",
     )
     return _alert(of, "weight_absurd", "warning", text)
 
 
 def _failed(of: Silo, reason: str) -> Alert:
-    text = (
-        f"nothing can be derived from {of.device_id}'s weight ({reason}); other silos go on. If it "
-        f"stays, begin afresh: farmiq silo set {of.tenant_id} {of.device_id} --no-derive, then "
-        "--derive"
+    text = worded(
+        "nothing can be derived from %(device)s's weight (%(why)s); other "
+        "silos go on. If it stays, begin afresh: farmiq silo set %(tenant)s "
+        "%(device2)s --no-derive, then --derive",
+        device=of.device_id,
+        why=reason,
+        tenant=of.tenant_id,
+        device2=of.device_id,
     )
     return _alert(of, "derivation_failed", "warning", text)
 
 
 def _reports_itself(of: Silo) -> Alert:
-    text = (
-        f"{of.device_id} sends feed.dispensed itself, so nothing is derived from its weight; "
-        f"switch it off: farmiq silo set {of.tenant_id} {of.device_id} --no-derive. If it stopped "
-        "sending them, switch it off and on again (--derive)"
+    text = worded(
+        "%(device)s sends feed.dispensed itself, so nothing is derived from "
+        "its weight; switch it off: farmiq silo set %(tenant)s %(device2)s "
+        "--no-derive. If it stopped sending them, switch it off and on again "
+        "(--derive)",
+        device=of.device_id,
+        tenant=of.tenant_id,
+        device2=of.device_id,
     )
     return _alert(of, "derivation_off", "info", text)
 
 
 def _counted_twice(of: Silo, count: int, total_kg: float, first_since: datetime) -> Alert:
-    text = (
-        f"{of.device_id} told of feed itself for the first time, at {first_since:%Y-%m-%d %H:%M}Z. "
-        f"{count} intakes of {total_kg:g} kg were derived from its weight since a day before and "
-        "went to the cloud: they may be the same feed. Nothing more is derived from it; see "
-        "docs/feed.md"
+    text = worded(
+        "%(device)s told of feed itself for the first time, at %(day)sZ. "
+        "%(number)s intakes of %(number2)s kg were derived from its weight "
+        "since a day before and went to the cloud: they may be the same feed. "
+        "Nothing more is derived from it; see docs/feed.md",
+        device=of.device_id,
+        day=f"{first_since:%Y-%m-%d %H:%M}",
+        number=count,
+        number2=f"{total_kg:g}",
     )
     return _alert(of, "counted_twice", "warning", text)

@@ -33,6 +33,7 @@ from farmiq.messages import telemetry as telemetry_words
 from farmiq.messages import weighvision as weighvision_words
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.check import InvalidError
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, log
 from farmiq.plumbing.messaging import cursor
 
@@ -253,7 +254,11 @@ def _alert(arrival: Arrival, reason: str, registry: Registry) -> alerts.Alert:
     place = arrival.place
     known = registry.knows(place)
     subject = f"{place.tenant_id}/{place.device_id}" if known else "unknown devices"
-    message = reason if known else "messages of devices that are not registered wait in quarantine"
+    message = (
+        reason
+        if known
+        else worded("messages of devices that are not registered wait in quarantine")
+    )
     return alerts.Alert("device.not_registered", subject, "security", message, whole_edge=not known)
 
 

@@ -14,6 +14,7 @@ from farmiq.edge.disk import Thresholds, Usage
 from farmiq.edge.ingress import quarantine, rules, store
 from farmiq.edge.ingress.store import Boot
 from farmiq.edge.telemetry import jobs as telemetry
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, deadletters, log, retention
 from farmiq.plumbing.messaging import nats, stream
 from farmiq.plumbing.messaging.cursor import CROWDED_SHARE, Cursors
@@ -289,7 +290,10 @@ async def _alert_unreadable(tx: db.Connection, unreadable: Mapping[str, str]) ->
         if subject.startswith(MEASURING):
             await alerts.close(tx, kind=DISK_KIND, subject=subject)
     for subject, reason in sorted(reasons.items()):
-        message = f"a disk cannot be measured ({reason}): mend EDGE_DISK_PATHS, restart the gateway"
+        message = worded(
+            "a disk cannot be measured (%(why)s): mend EDGE_DISK_PATHS, restart the gateway",
+            why=reason,
+        )
         await alerts.raise_(
             tx, alerts.Alert(DISK_KIND, subject, "warning", message, whole_edge=True)
         )
@@ -302,16 +306,24 @@ async def _alert_full(
         await alerts.close(tx, kind=DISK_KIND, subject="disk")
         return
     removed = ", ".join(f"{count} of {name}" for name, count in removed_counts.items() if count)
+    full = worded(
+        "the disk of %(path)s is %(number)s %% full",
+        path=fullness.path,
+        number=f"{fullness.percent:.0f}",
+    )
+    if removed:
+        full = worded("%(sentence)s; removed to go on: %(what)s", sentence=full, what=removed)
     await alerts.raise_(
         tx,
         alerts.Alert(
             DISK_KIND,
             "disk",
             "critical" if fullness.state == "shed" else "warning",
-            f"the disk of {fullness.path} is {fullness.percent:.0f} % full"
-            + (f"; removed to go on: {removed}" if removed else "")
-            + ". Make room: what the cloud has not got is never removed, and when the disk is "
-            "full nothing more is taken from devices",
+            worded(
+                "%(sentence)s. Make room: what the cloud has not got is never removed, and when "
+                "the disk is full nothing more is taken from devices",
+                sentence=full,
+            ),
             whole_edge=True,
         ),
     )
@@ -358,10 +370,13 @@ class LogPurge:
     async def _warn_of_fill(self, info: stream.Info) -> None:
         """Raise an alert before the log is full, and close it afterwards."""
         if info.share >= WARN_SHARE:
-            message = (
-                f"the broker's log is {info.share:.0%} full and {self._cursors.lag} messages in it "
-                "are not stored yet. When it is full, devices cannot send. To do: see whether the "
-                "database takes writes and how full the disk is (farmiq doctor)"
+            message = worded(
+                "the broker's log is %(number)s%% full and %(lag)s messages in it are "
+                "not stored yet. When it is full, devices cannot send. To do: see "
+                "whether the database takes writes and how full the disk is (farmiq "
+                "doctor)",
+                number=f"{100 * info.share:.0f}",
+                lag=self._cursors.lag,
             )
             async with db.transaction(self._pool) as tx:
                 await alerts.raise_(
@@ -379,11 +394,17 @@ async def report_gap(tx: db.Connection, start: stream.Start) -> None:
     if start.rewound:
         log.get(NAME).warning("ingress.log_rewound", reason=start.rewound, count=start.lost)
     if start.lost:
-        reason = f" ({start.rewound})" if start.rewound else ""
-        message = (
-            f"{start.lost} messages that the broker took are neither in this database nor in the "
-            f"broker's log any more{reason}. After a database was restored from a "
-            "backup that is what came since. To do: restore a newer backup, or close this alert"
+        lost = worded(
+            "%(number)s messages that the broker took are neither in this database nor in the "
+            "broker's log any more",
+            number=start.lost,
+        )
+        if start.rewound:
+            lost = worded("%(sentence)s (%(why)s)", sentence=lost, why=start.rewound)
+        message = worded(
+            "%(sentence)s. After a database was restored from a backup that is what came since. "
+            "To do: restore a newer backup, or close this alert",
+            sentence=lost,
         )
         await alerts.raise_(
             tx, alerts.Alert(GAP_KIND, "broker", "critical", message, whole_edge=True)

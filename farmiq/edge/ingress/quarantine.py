@@ -21,6 +21,7 @@ from farmiq.edge.alerts import Alert
 from farmiq.edge.ingress import rules
 from farmiq.edge.ingress.store import Outcome, Rejected
 from farmiq.messages.text import storable
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, deadletters, ids, log
 from farmiq.plumbing.deadletters import DeadLetter
 
@@ -78,17 +79,29 @@ async def insert(tx: db.Connection, rejected: Sequence[Rejected]) -> None:
 # Who must look (C-02, C-05), by how a reason begins: kind, severity and text of the alert. The
 # registry has an alert of its own for a device that is not registered.
 _ALERTS: tuple[tuple[re.Pattern[str], str, alerts.Severity, str], ...] = (
-    (rules.OTHER_SENDER, "ingress.impostor", "security", """\
-messages on this device's topic speak for somebody else; they wait in quarantine. Look at the \
-device and at who has its login: `farmiq quarantine ls --kind security`"""),
-    (rules.OTHER_SESSION, "ingress.foreign_session", "security", """\
-this station spoke of a weigh session that another device began; nothing was bound, the messages \
-wait in quarantine. Two devices share a memory or a login, or somebody guesses ids: \
-`farmiq quarantine ls --kind security`"""),
-    (rules.CONFLICT, "ingress.event_id_conflict", "warning", """\
-an event_id came again with another content; the first is kept, the others wait in quarantine. The \
-device's firmware makes ids twice, or its memory was copied: \
-`farmiq quarantine ls --kind conflict`"""),
+    (
+        rules.OTHER_SENDER, "ingress.impostor", "security",
+        worded(
+            "messages on this device's topic speak for somebody else; they wait in quarantine. "
+            "Look at the device and at who has its login: `farmiq quarantine ls --kind security`"
+        ),
+    ),
+    (
+        rules.OTHER_SESSION, "ingress.foreign_session", "security",
+        worded(
+            "this station spoke of a weigh session that another device began; nothing was bound, "
+            "the messages wait in quarantine. Two devices share a memory or a login, or somebody "
+            "guesses ids: `farmiq quarantine ls --kind security`"
+        ),
+    ),
+    (
+        rules.CONFLICT, "ingress.event_id_conflict", "warning",
+        worded(
+            "an event_id came again with another content; the first is kept, the others wait in "
+            "quarantine. The device's firmware makes ids twice, or its memory was copied: "
+            "`farmiq quarantine ls --kind conflict`"
+        ),
+    ),
 )  # fmt: skip
 
 

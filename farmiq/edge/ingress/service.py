@@ -28,6 +28,7 @@ from farmiq.edge.ingress.source import LogSource, MqttSource, Part, Sent, Source
 from farmiq.edge.ingress.store import Outcome
 from farmiq.edge.registry import Registry
 from farmiq.messages import topics
+from farmiq.messages.wording import worded
 from farmiq.nats_users import subject
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
@@ -208,10 +209,11 @@ async def _hold_session(
 
 
 async def report_lost_session(tx: db.Connection) -> None:
-    message = (
-        "the broker had no session for the gateway any more: what devices had sent and the gateway "
-        "had not taken is lost, unless they send it again. To do: if the broker was not set up "
-        "anew, somebody connected under the gateway's client id (alert broker.takeover)"
+    message = worded(
+        "the broker had no session for the gateway any more: what devices had "
+        "sent and the gateway had not taken is lost, unless they send it "
+        "again. To do: if the broker was not set up anew, somebody connected "
+        "under the gateway's client id (alert broker.takeover)"
     )
     lost = alerts.Alert("broker.session_lost", NAME, "security", message, whole_edge=True)
     await alerts.raise_(tx, lost)

@@ -27,6 +27,7 @@ from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
 from farmiq.messages import media
 from farmiq.messages.text import storable
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import chance
 from farmiq.plumbing.retry import RetryPolicy
@@ -180,8 +181,12 @@ class CloudUploader:
         self._log.warning("media.not_taken", media_id=str(image.id), error=reason)
         await store.mark_not_synced(tx, image, reason=reason, after_s=after_s, counted=True)
         if image.sync_count >= store.ATTEMPTS_BEFORE_ALERT:
-            text = f"the cloud does not take image {image.id}: {reason}. "
-            text += "It stays here and is tried again"
+            text = worded(
+                "the cloud does not take image %(image)s: %(why)s. It stays here and is tried "
+                "again",
+                image=image.id,
+                why=reason,
+            )
             await alerts.raise_(tx, Alert("media.not_taken", image.owner, "warning", text))
 
     async def _pause_tenants(self, outcomes: Mapping[str, Outcome]) -> None:

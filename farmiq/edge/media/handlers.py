@@ -29,6 +29,7 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.media import STORED, ImageType, MediaStored
 from farmiq.messages.topics import SessionTopic
 from farmiq.messages.weighvision import ImageCaptured
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, log
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.storage import objects
@@ -107,18 +108,28 @@ def _alerts(arrival: Arrival, rows: Sequence[tuple[Any, ...]]) -> list[Alert]:
     image: ImageCaptured = arrival.payload
     subject = f"{arrival.place.tenant_id}/{arrival.place.device_id}"
     if not rows:
-        text = f"it announced image {image.media_id}, which is another device's; nothing changed"
+        text = worded(
+            "it announced image %(image)s, which is another device's; nothing changed",
+            image=image.media_id,
+        )
         return [Alert("media.not_its_own", subject, "security", text)]
     status, session_id, *stored_content = rows[0]
     raised = []
     announced_for = arrival.event.session_id or None
     if announced_for is not None and session_id != announced_for:
-        text = f"image {image.media_id} was asked for session {session_id}, "
-        text += f"announced for {announced_for}"
+        text = worded(
+            "image %(image)s was asked for session %(session)s, announced for %(other)s",
+            image=image.media_id,
+            session=session_id,
+            other=announced_for,
+        )
         raised.append(Alert("media.session_differs", subject, "warning", text))
     pairs = zip(_announced_content(image), stored_content, strict=True)
     if status == "stored" and any(now not in (None, before) for now, before in pairs):
-        text = f"image {image.media_id} was stored before it was announced with another content"
+        text = worded(
+            "image %(image)s was stored before it was announced with another content",
+            image=image.media_id,
+        )
         raised.append(Alert("media.announcement_differs", subject, "warning", text))
     return raised
 
@@ -221,9 +232,11 @@ class ImageChecker:
         aside_key = f"aside/{image.object_key}/{content.etag}"
         await self._bucket.copy(image.object_key, aside_key)
         crash.here("media.after_copy_aside")
-        text = (
-            f"image {image.id}: {reason}. The bytes lie aside (`farmiq media show {image.id}`); "
-            "the device may upload the right ones"
+        text = worded(
+            "image %(image)s: %(why)s. The bytes lie aside (`farmiq media show "
+            "%(image)s`); the device may upload the right ones",
+            image=image.id,
+            why=reason,
         )
         async with db.transaction(self._pool) as tx:
             if not await store.mark_rejected(
@@ -252,10 +265,11 @@ class ImageChecker:
             after_s = rules.next_check_s(checks)
             await store.check_again(tx, image, after_s=after_s, missing=missing)
             if missing:
-                text = (
-                    f"image {image.id} was announced and is not in the store; it is looked for "
-                    "again. If its device cannot upload it any more, close this (`farmiq media ls "
-                    "--status missing`)"
+                text = worded(
+                    "image %(image)s was announced and is not in the store; it is looked "
+                    "for again. If its device cannot upload it any more, close this "
+                    "(`farmiq media ls --status missing`)",
+                    image=image.id,
                 )
                 await alerts.raise_(tx, Alert("media.missing", image.owner, "warning", text))
 

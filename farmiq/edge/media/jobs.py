@@ -22,6 +22,7 @@ from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.media import rules, store
 from farmiq.edge.media.store import Object
+from farmiq.messages.wording import phrase, worded
 from farmiq.plumbing import db
 from farmiq.plumbing.images.gallery import small_key
 from farmiq.plumbing.storage import objects
@@ -133,10 +134,11 @@ async def shed(pool: db.Pool, bucket: objects.Bucket, settings: EdgeSettings) ->
                 deleted += await purge_rows(tx, [image.id for image in chosen])
     async with db.transaction(pool) as tx:
         if over > 0:
-            text = (
-                f"images take {over} bytes more than MEDIA_STORE_MAX_BYTES, and none of them may "
-                "go: the cloud has not got them, or their sessions are open. See `farmiq media "
-                "status`"
+            text = worded(
+                "images take %(number)s bytes more than MEDIA_STORE_MAX_BYTES, and "
+                "none of them may go: the cloud has not got them, or their sessions "
+                "are open. See `farmiq media status`",
+                number=over,
             )
             full = Alert("media.store_full", BUCKET, "critical", text, whole_edge=True)
             await alerts.raise_(tx, full)
@@ -197,14 +199,26 @@ async def verify_and_alert(pool: db.Pool, bucket: objects.Bucket) -> dict[str, o
         if report.gone:
             await store.mark_lost(tx, [UUID(image_id) for image_id in report.gone])
         for kind, names, text in (
-            ("media.object_gone", report.gone, "objects of stored images are gone from the bucket"),
-            ("media.object_damaged", report.damaged, "objects have another size than their images"),
-            ("media.object_unknown", report.unknown, "objects belong to no image"),
+            (
+                "media.object_gone",
+                report.gone,
+                worded("%(many)s objects of stored images are gone from the bucket"),
+            ),
+            (
+                "media.object_damaged",
+                report.damaged,
+                worded("%(many)s objects have another size than their images"),
+            ),
+            ("media.object_unknown", report.unknown, worded("%(many)s objects belong to no image")),
         ):
             if names:
-                more = " or more" if len(names) == MAX_NAMED else ""
+                many = str(len(names))
+                if len(names) == MAX_NAMED:
+                    many = phrase("many", "%(number)s or more", number=many)
                 # Names of objects hold names of tenants, and every tenant sees this.
-                message = f"{len(names)}{more} {text}; `farmiq media verify` lists them"
+                message = worded(
+                    "%(sentence)s; `farmiq media verify` lists them", sentence=text % {"many": many}
+                )
                 await alerts.raise_(tx, Alert(kind, BUCKET, "warning", message, whole_edge=True))
             else:
                 await alerts.close(tx, kind=kind, subject=BUCKET)

@@ -20,6 +20,7 @@ from farmiq.edge.sync.forwarder import RECLAIMED, backoff_of
 from farmiq.edge.sync.rules import State
 from farmiq.edge.sync.store import Archive
 from farmiq.messages import instants
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.backoff import chance
 
@@ -114,8 +115,11 @@ def _archived(settings: EdgeSettings) -> Alert:
         "sync.archived_undelivered",
         settings.edge_cluster_id,
         "warning",
-        "events that were never delivered reached their retention and were moved out of the "
-        f"outbox into files in {settings.outbox_archive()}",
+        worded(
+            "events that were never delivered reached their retention and were "
+            "moved out of the outbox into files in %(folder)s",
+            folder=settings.outbox_archive(),
+        ),
         whole_edge=True,
     )
 

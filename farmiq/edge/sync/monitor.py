@@ -20,6 +20,7 @@ from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.handlers import TenantStatus
 from farmiq.edge.sync.rules import CloudResponse, Sample, Unavailable
 from farmiq.messages.text import storable
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 DEAD_LETTERS = "sync.dlq"
@@ -123,8 +124,12 @@ def dead_letter_alert(tenant_id: str, reason: str) -> Alert:
         DEAD_LETTERS,
         tenant_id,
         "warning",
-        f"events could not be delivered and were set aside ({reason}): look with `farmiq outbox "
-        "ls --status dlq`, then `farmiq outbox redrive` or `discard`",
+        worded(
+            "events could not be delivered and were set aside (%(why)s): look with "
+            "`farmiq outbox ls --status dlq`, then `farmiq outbox redrive` or "
+            "`discard`",
+            why=reason,
+        ),
     )
 
 
@@ -133,10 +138,12 @@ def access_denied_alert(tenant_id: str, outage: Unavailable) -> Alert:
         ACCESS_DENIED,
         tenant_id,
         "critical",
-        "the cloud does not let this edge in "
-        f"({outage.code}: {outage.message or 'no reason given'}): "
-        "check the edge's key, its clock, the tenant and FARMIQ_CLOUD_URL; nothing is lost "
-        "meanwhile",
+        worded(
+            "the cloud does not let this edge in (%(code)s: %(why)s): check the edge's key, its "
+            "clock, the tenant and FARMIQ_CLOUD_URL; nothing is lost meanwhile",
+            code=outage.code,
+            why=outage.message or worded("no reason given"),
+        ),
     )
 
 
@@ -145,26 +152,40 @@ def key_replaced_alert(edge_cluster_id: str, by: str) -> Alert:
         KEY_REPLACED,
         edge_cluster_id,
         "security",
-        f"this edge's key was replaced by {by}, which is not the one in FARMIQ_EDGE_KEY_FILE: if "
-        "you rotated it on another machine, copy the new file here; if nobody did, the key was "
-        f"stolen: `farmiq edge revoke {edge_cluster_id}` in the cloud, then enrol this edge anew",
+        worded(
+            "this edge's key was replaced by %(by)s, which is not the one in "
+            "FARMIQ_EDGE_KEY_FILE: if you rotated it on another machine, copy the "
+            "new file here; if nobody did, the key was stolen: `farmiq edge revoke "
+            "%(edge)s` in the cloud, then enrol this edge anew",
+            by=by,
+            edge=edge_cluster_id,
+        ),
         whole_edge=True,
     )
 
 
 def stalled_alert(tenant: TenantStatus, *, over_s: float) -> Alert:
     why = (
-        f"{tenant.consecutive_failures} times in a row "
-        f"{rules.describe_error(tenant.last_error_code, tenant.last_error_message)}"
+        worded(
+            "%(number)s times in a row %(why)s",
+            number=tenant.consecutive_failures,
+            why=rules.describe_error(tenant.last_error_code, tenant.last_error_message),
+        )
         if tenant.consecutive_failures
-        else "the cloud is reached, but more comes than goes: look at `farmiq outbox stats`"
+        else worded("the cloud is reached, but more comes than goes: look at `farmiq outbox stats`")
     )
     return Alert(
         STALLED,
         tenant.tenant_id,
         "warning",
-        f"{tenant.waiting} events wait for the cloud, the oldest for {tenant.oldest_s:.0f} s, and "
-        f"they have not become fewer in {over_s:.0f} s: {why}",
+        worded(
+            "%(number)s events wait for the cloud, the oldest for %(number2)s s, "
+            "and they have not become fewer in %(number3)s s: %(why)s",
+            number=tenant.waiting,
+            number2=f"{tenant.oldest_s:.0f}",
+            number3=f"{over_s:.0f}",
+            why=why,
+        ),
     )
 
 

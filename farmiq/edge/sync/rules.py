@@ -21,6 +21,7 @@ import msgspec
 
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
+from farmiq.messages.wording import worded
 from farmiq.plumbing.retry import RetryPolicy, documented
 
 State = Literal["pending", "claimed", "sending", "acked", "dlq", "failed"]
@@ -305,21 +306,27 @@ class Backoff:
 # --- what people read
 
 _MEANING = {
-    "HTTP_401": "the cloud does not know this edge's key, or the clocks differ",
-    "HTTP_403": "the cloud refuses this tenant (in the cloud `farmiq edge add-tenant` lets an edge "
-    "speak for it)",
-    "HTTP_404": "nobody takes events at FARMIQ_CLOUD_URL",
-    "HTTP_429": "the cloud is busy",
-    "HTTP_503": "the cloud's database or bus is away",
-    CLOUD_BROKEN: "the cloud fails on everything that it is sent",
-    NOT_OUR_CLOUD: "somebody else answers at FARMIQ_CLOUD_URL",
+    "HTTP_401": worded("the cloud does not know this edge's key, or the clocks differ"),
+    "HTTP_403": worded(
+        "the cloud refuses this tenant (in the cloud `farmiq edge add-tenant` "
+        "lets an edge speak for it)"
+    ),
+    "HTTP_404": worded("nobody takes events at FARMIQ_CLOUD_URL"),
+    "HTTP_429": worded("the cloud is busy"),
+    "HTTP_503": worded("the cloud's database or bus is away"),
+    CLOUD_BROKEN: worded("the cloud fails on everything that it is sent"),
+    NOT_OUR_CLOUD: worded("somebody else answers at FARMIQ_CLOUD_URL"),
 }
 
 
 def describe_error(code: str | None, message: str | None) -> str:
     """What the last failure of a paused tenant means, for people."""
-    meaning = _MEANING.get(code or "", "the cloud was not reached: check the link")
-    return f"{meaning}; {code}: {message or 'no reason given'}" if code else meaning
+    meaning = _MEANING.get(code or "", worded("the cloud was not reached: check the link"))
+    if code is None:
+        return meaning
+    if not message:
+        return worded("%(why)s; %(code)s: no reason given", why=meaning, code=code)
+    return worded("%(why)s; %(code)s: %(message)s", why=meaning, code=code, message=message)
 
 
 def needs_operator(code: str) -> bool:

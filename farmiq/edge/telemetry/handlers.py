@@ -14,6 +14,7 @@ from farmiq.edge.telemetry import rules, store
 from farmiq.farm import buckets
 from farmiq.farm.buckets import Series
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 MAX_SERIES = 500  # of a device
@@ -100,8 +101,12 @@ def _too_many(tenant_id: str, device_id: str) -> alerts.Alert:
         TOO_MANY,
         f"{tenant_id}/{device_id}",
         "warning",
-        f"sends more than {MAX_SERIES} different metrics. Readings of the others are stored and "
-        "go to the cloud one by one, but have no latest value and no aggregates: correct the names",
+        worded(
+            "sends more than %(number)s different metrics. Readings of the others "
+            "are stored and go to the cloud one by one, but have no latest value "
+            "and no aggregates: correct the names",
+            number=MAX_SERIES,
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from farmiq.edge.telemetry import rollups, store
 from farmiq.edge.telemetry.store import ROLLUPS, PurgedBatch
 from farmiq.farm import months
 from farmiq.farm.buckets import Series
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 TABLE = "telemetry_raw"
@@ -101,9 +102,10 @@ async def purge_readings(
     """Drop readings from before this time: whole months, then rows in batches."""
     purged = Purged()
     if not await _close_buckets(pool, before=before, timezone=timezone):
-        purged.blocked["telemetry_raw"] = (
-            "readings are stored beyond their time: buckets have to be recomputed from them first. "
-            "See whether edge-telemetry-timeseries keeps up (farmiq_telemetry_dirty_marks)"
+        purged.blocked["telemetry_raw"] = worded(
+            "readings are stored beyond their time: buckets have to be recomputed "
+            "from them first. See whether edge-telemetry-timeseries keeps up "
+            "(farmiq_telemetry_dirty_marks)"
         )
         return purged
     async with pool.connection() as connection:
@@ -210,10 +212,11 @@ async def _purge_in_batches(
 
 
 def _unsynced(count: int) -> str:
-    return (
-        f"{count} readings are stored beyond their time: the cloud has not acknowledged them, or "
-        "the buckets that contain them. "
-        "See whether edge-sync-forwarder delivers, and what stands in the dlq"
+    return worded(
+        "%(number)s readings are stored beyond their time: the cloud has not "
+        "acknowledged them, or the buckets that contain them. See whether "
+        "edge-sync-forwarder delivers, and what stands in the dlq",
+        number=count,
     )
 
 

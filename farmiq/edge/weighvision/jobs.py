@@ -19,6 +19,7 @@ from farmiq.farm import sessions as rules
 from farmiq.messages import bus
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, ids
 
 INCOMPLETE = "weighvision.session_incomplete"
@@ -253,18 +254,24 @@ class _Station:
     newest_reason: str
 
     def alert(self) -> Alert:
-        count = self.sessions
-        sessions = "a weigh session" if count == 1 else f"{count:,} weigh sessions"
+        sessions = worded("a weigh session")
+        if self.sessions != 1:
+            sessions = worded("%(number)s weigh sessions", number=f"{self.sessions:,}")
         return Alert(
             kind=INCOMPLETE,
             subject=self.subject,
             severity="warning",
-            message=(
-                f"{sessions} of station {self.station_id}, barn {self.barn_id} of farm "
-                f"{self.farm_id}, lack a part; of the newest ({self.newest_id}): "
-                f"{self.newest_reason}. It may still be on the station: look at it, and with "
-                f"`farmiq weighings ls --station {self.station_id} --state INCOMPLETE`. Closes by "
-                "itself when every part has arrived"
+            message=worded(
+                "%(sentence)s of station %(station)s, barn %(place)s of farm %(estate)s, lack a "
+                "part; of the newest (%(session)s): %(missing)s. It may still be on the station: "
+                "look at it, and with `farmiq weighings ls --station %(station)s --state "
+                "INCOMPLETE`. Closes by itself when every part has arrived",
+                sentence=sessions,
+                station=self.station_id,
+                place=self.barn_id,
+                estate=self.farm_id,
+                session=self.newest_id,
+                missing=self.newest_reason,
             ),
         )
 

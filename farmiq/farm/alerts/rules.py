@@ -15,60 +15,67 @@ import msgspec
 
 from farmiq.messages.alerts import AlertRule
 from farmiq.messages.kpi import KpiType
+from farmiq.messages.wording import phrase, worded
 
 CHANGES = ("rises", "falls")
 # What a person calls a signal, and its unit. Other metrics go by their own name.
 WORDS: Mapping[str, tuple[str, str]] = {
-    "telemetry.temperature": ("temperature", "°C"),
-    "telemetry.humidity": ("humidity", "%"),
-    "telemetry.co2": ("CO2", "ppm"),
-    "telemetry.ammonia": ("ammonia", "ppm"),
-    "telemetry.ventilation": ("ventilation", "%"),
-    "telemetry.mains": ("mains power", ""),
-    "telemetry.water.flow": ("water flow", "l/min"),
-    "telemetry.silo.weight": ("silo weight", "kg"),
-    "kpi.head_count": ("head count", ""),
-    "kpi.weight_mean": ("mean weight", "kg"),
-    "kpi.weight_median": ("median weight", "kg"),
-    "kpi.weight_p10": ("10th percentile of weights", "kg"),
-    "kpi.weight_p90": ("90th percentile of weights", "kg"),
-    "kpi.weight_cv": ("variation of weights", "%"),
-    "kpi.weight_uniformity": ("uniformity", "%"),
-    "kpi.adg": ("daily gain", "g"),
-    "kpi.adg_7d": ("daily gain of 7 days", "g"),
-    "kpi.adg_30d": ("daily gain of 30 days", "g"),
-    "kpi.fcr": ("feed conversion", ""),
-    "kpi.intake_kg": ("feed intake of the day", "kg"),
-    "kpi.intake_per_head": ("feed per head and day", "g"),
-    "kpi.water_per_head": ("water per head and day", "l"),
-    "kpi.water_to_feed": ("water per kg of feed", "l"),
-    "kpi.mortality_day_pct": ("mortality of the day", "%"),
-    "kpi.mortality_pct": ("mortality since placing", "%"),
-    "kpi.epef": ("efficiency factor", ""),
-    "kpi.thi_hours": ("hours of heat stress", "h"),
-    "kpi.data_coverage": ("data coverage", "%"),
-    "kpi.vision_residual": ("difference of estimates from the scale", "%"),
-    "feed.days_left": ("feed left", "days"),
-    "weighing.incomplete": ("number of incomplete weigh sessions", ""),
-    "edge.heard": ("heartbeat of the edge", ""),
-    "edge.open_alerts": ("open alerts of the edge", ""),
-    "edge.quarantine": ("messages in the edge's quarantine", ""),
-    "edge.dead_letters": ("dead letters of the edge", ""),
-    "edge.losses": ("number of messages lost at the edge", ""),
-    "edge.waiting": ("events waiting at the edge", ""),
-    "edge.oldest_s": ("age of the oldest waiting event", "s"),
-    "edge.disk_percent": ("disk use of the edge", "%"),
-    "edge.clock_offset_s": ("clock offset of the edge", "s"),
-    "edge.alerts_missing": ("alerts of the edge that have not arrived", ""),
-    "camera.completeness": ("completeness of the day's images", "%"),
-    "camera.battery_v": ("battery of the camera", "V"),
+    "telemetry.temperature": (phrase("signal", "temperature"), "°C"),
+    "telemetry.humidity": (phrase("signal", "humidity"), "%"),
+    "telemetry.co2": (phrase("signal", "CO2"), "ppm"),
+    "telemetry.ammonia": (phrase("signal", "ammonia"), "ppm"),
+    "telemetry.ventilation": (phrase("signal", "ventilation"), "%"),
+    "telemetry.mains": (phrase("signal", "mains power"), ""),
+    "telemetry.water.flow": (phrase("signal", "water flow"), "l/min"),
+    "telemetry.silo.weight": (phrase("signal", "silo weight"), "kg"),
+    "kpi.head_count": (phrase("signal", "head count"), ""),
+    "kpi.weight_mean": (phrase("signal", "mean weight"), "kg"),
+    "kpi.weight_median": (phrase("signal", "median weight"), "kg"),
+    "kpi.weight_p10": (phrase("signal", "10th percentile of weights"), "kg"),
+    "kpi.weight_p90": (phrase("signal", "90th percentile of weights"), "kg"),
+    "kpi.weight_cv": (phrase("signal", "variation of weights"), "%"),
+    "kpi.weight_uniformity": (phrase("signal", "uniformity"), "%"),
+    "kpi.adg": (phrase("signal", "daily gain"), "g"),
+    "kpi.adg_7d": (phrase("signal", "daily gain of 7 days"), "g"),
+    "kpi.adg_30d": (phrase("signal", "daily gain of 30 days"), "g"),
+    "kpi.fcr": (phrase("signal", "feed conversion"), ""),
+    "kpi.intake_kg": (phrase("signal", "feed intake of the day"), "kg"),
+    "kpi.intake_per_head": (phrase("signal", "feed per head and day"), "g"),
+    "kpi.water_per_head": (phrase("signal", "water per head and day"), "l"),
+    "kpi.water_to_feed": (phrase("signal", "water per kg of feed"), "l"),
+    "kpi.mortality_day_pct": (phrase("signal", "mortality of the day"), "%"),
+    "kpi.mortality_pct": (phrase("signal", "mortality since placing"), "%"),
+    "kpi.epef": (phrase("signal", "efficiency factor"), ""),
+    "kpi.thi_hours": (phrase("signal", "hours of heat stress"), "h"),
+    "kpi.data_coverage": (phrase("signal", "data coverage"), "%"),
+    "kpi.vision_residual": (phrase("signal", "difference of estimates from the scale"), "%"),
+    "feed.days_left": (phrase("signal", "feed left"), "days"),
+    "weighing.incomplete": (phrase("signal", "number of incomplete weigh sessions"), ""),
+    "edge.heard": (phrase("signal", "heartbeat of the edge"), ""),
+    "edge.open_alerts": (phrase("signal", "open alerts of the edge"), ""),
+    "edge.quarantine": (phrase("signal", "messages in the edge's quarantine"), ""),
+    "edge.dead_letters": (phrase("signal", "dead letters of the edge"), ""),
+    "edge.losses": (phrase("signal", "number of messages lost at the edge"), ""),
+    "edge.waiting": (phrase("signal", "events waiting at the edge"), ""),
+    "edge.oldest_s": (phrase("signal", "age of the oldest waiting event"), "s"),
+    "edge.disk_percent": (phrase("signal", "disk use of the edge"), "%"),
+    "edge.clock_offset_s": (phrase("signal", "clock offset of the edge"), "s"),
+    "edge.alerts_missing": (phrase("signal", "alerts of the edge that have not arrived"), ""),
+    "camera.completeness": (phrase("signal", "completeness of the day's images"), "%"),
+    "camera.battery_v": (phrase("signal", "battery of the camera"), "V"),
 }
 _FAMILY_IS_LISTED = ("kpi", "feed", "weighing", "edge", "camera")
 _HAS_BATCH = ("telemetry", "kpi", "feed", "weighing")
 # From here on people say minutes.
 _LONG_S = 120
-_SECONDS_OF = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
-_ADVERB = {"above": "above", "below": "below", "differs": "off"}
+# What values of time and of feed are counted in, one and more.
+_SECONDS_OF = (
+    (86400, phrase("unit", "day"), phrase("unit", "days")),
+    (3600, phrase("unit", "hour"), phrase("unit", "hours")),
+    (60, phrase("unit", "minute"), phrase("unit", "minutes")),
+    (1, phrase("unit", "second"), phrase("unit", "seconds")),
+)
+_AGAINST_BASELINE = ("above", "below", "differs")
 _CELSIUS_OF: Mapping[str, Callable[[float], float]] = {
     "F": lambda value: (value - 32) / 1.8,
     "°F": lambda value: (value - 32) / 1.8,
@@ -209,44 +216,71 @@ def _signal_problems(rule: AlertRule) -> list[tuple[str, str]]:
     family, _, name = rule.signal.partition(".")
     if family in _FAMILY_IS_LISTED and rule.signal not in WORDS:
         known = ", ".join(sorted(word for word in WORDS if word.startswith(f"{family}.")))
-        reasons.append(("signal", f"there is no {family} signal {name!r}; there are: {known}"))
+        reasons.append(
+            (
+                "signal",
+                worded(
+                    "there is no %(family)s signal %(name)s; there are: %(known)s",
+                    family=family,
+                    name=repr(name),
+                    known=known,
+                ),
+            )
+        )
     if (rule.signal == "edge.heard") > (rule.condition == "absent"):
-        reasons.append(("condition", "edge.heard has no value: it can only be absent"))
+        reasons.append(("condition", worded("edge.heard has no value: it can only be absent")))
     if rule.condition == "absent" and family != "telemetry" and rule.signal != "edge.heard":
-        reasons.append(("condition", "absent is for telemetry and edge.heard only"))
+        reasons.append(("condition", worded("absent is for telemetry and edge.heard only")))
     if rule.condition in CHANGES and not rule.window_s:
-        reasons.append(("window_s", f"{rule.condition} needs the window of the change, in seconds"))
+        reasons.append(
+            (
+                "window_s",
+                worded(
+                    "%(condition)s needs the window of the change, in seconds",
+                    condition=rule.condition,
+                ),
+            )
+        )
     if rule.condition not in CHANGES and rule.window_s is not None:
-        reasons.append(("window_s", "a window is for rises and falls only"))
+        reasons.append(("window_s", worded("a window is for rises and falls only")))
     if rule.condition == "differs" and rule.baseline is None:
-        reasons.append(("baseline", "differs needs a baseline: standard or same_hour"))
-    if rule.baseline is not None and rule.condition not in _ADVERB:
-        reasons.append(("baseline", "a baseline is for above, below and differs only"))
+        reasons.append(("baseline", worded("differs needs a baseline: standard or same_hour")))
+    if rule.baseline is not None and rule.condition not in _AGAINST_BASELINE:
+        reasons.append(("baseline", worded("a baseline is for above, below and differs only")))
     if rule.baseline == "standard" and rule.signal.removeprefix("kpi.") not in get_args(KpiType):
-        reasons.append(("baseline", "standard is for figures of a batch (kpi.…) only"))
+        reasons.append(("baseline", worded("standard is for figures of a batch (kpi.…) only")))
     if rule.baseline == "same_hour" and family != "telemetry":
-        reasons.append(("baseline", "same_hour is for telemetry only"))
+        reasons.append(("baseline", worded("same_hour is for telemetry only")))
     return reasons
 
 
 def _number_problems(rule: AlertRule) -> list[tuple[str, str]]:
     if rule.condition == "absent":
         unwanted = [
-            (field, "absent compares no value")
+            (field, worded("absent compares no value"))
             for field in ("threshold", "clear")
             if getattr(rule, field) is not None
         ]
-        return [*unwanted, *([] if rule.for_s else [("for_s", "absent needs a duration")])]
+        return [*unwanted, *([] if rule.for_s else [("for_s", worded("absent needs a duration"))])]
     if rule.threshold is None or not isfinite(rule.threshold):
-        return [("threshold", f"{rule.condition} needs a threshold, a number")]
+        return [
+            (
+                "threshold",
+                worded("%(condition)s needs a threshold, a number", condition=rule.condition),
+            )
+        ]
     reasons = []
     if (rule.baseline or rule.condition in CHANGES) and rule.threshold < 0:
-        reasons.append(("threshold", "a change or difference is not below 0"))
+        reasons.append(("threshold", worded("a change or difference is not below 0")))
     if rule.clear is not None and not isfinite(rule.clear):
-        reasons.append(("clear", "not a number"))
+        reasons.append(("clear", worded("not a number")))
     elif rule.clear is not None and is_met(rule, rule.clear):
-        side = "below" if is_downward(rule) else "above"
-        reasons.append(("clear", f"{side} the threshold: it would be over while it is still true"))
+        reason = (
+            worded("below the threshold: it would be over while it is still true")
+            if is_downward(rule)
+            else worded("above the threshold: it would be over while it is still true")
+        )
+        reasons.append(("clear", reason))
     return reasons
 
 
@@ -261,24 +295,31 @@ def _scope_problems(rule: AlertRule) -> list[tuple[str, str]]:
         "camera": ("device_id",) if rule.signal == "camera.battery_v" else (),
     }.get(family, ())
     reasons += [
-        (field, f"{rule.signal} has no {field}: the rule would never apply")
+        (
+            field,
+            worded(
+                "%(name)s has no %(field)s: the rule would never apply",
+                name=rule.signal,
+                field=field,
+            ),
+        )
         for field in ("farm_id", "barn_id", "device_id")
         if getattr(rule, field) is not None and field not in matched
     ]
     if family not in _HAS_BATCH:
         reasons += [
-            (field, f"{rule.signal} has no batch: the rule would never apply")
+            (field, worded("%(name)s has no batch: the rule would never apply", name=rule.signal))
             for field in ("species", "min_age_days", "max_age_days")
             if getattr(rule, field) is not None
         ]
     if rule.species == []:
-        reasons.append(("species", "an empty list fits no animals; leave it out for all"))
+        reasons.append(("species", worded("an empty list fits no animals; leave it out for all")))
     if (
         rule.min_age_days is not None
         and rule.max_age_days is not None
         and rule.min_age_days > rule.max_age_days
     ):
-        reasons.append(("max_age_days", "below min_age_days"))
+        reasons.append(("max_age_days", worded("below min_age_days")))
     return reasons
 
 
@@ -293,13 +334,39 @@ def sentence(
     scope = subject or rule
     where = _where(scope.farm_id, scope.barn_id, scope.device_id, names or {})
     if rule.condition == "absent":
-        what = f"{label} reading" if rule.signal.startswith("telemetry.") else label
-        text = f"no {what}{where} for {duration(rule.for_s)}"
+        text = _absence(rule, label, where)
     else:
-        text = f"{label}{where} {_comparison(rule, unit)}"
+        compared = _comparison(rule, unit)
+        if where:
+            text = worded(
+                "%(signal)s %(where)s %(comparison)s",
+                signal=label, where=where, comparison=compared,
+            )  # fmt: skip
+        else:
+            text = worded("%(signal)s %(comparison)s", signal=label, comparison=compared)
         if rule.for_s:
-            text += f" for {duration(rule.for_s)}"
-    return text if subject else text + _animals(rule)
+            text = worded(
+                "%(sentence)s for %(quantity)s", sentence=text, quantity=duration(rule.for_s)
+            )
+    return text if subject else _with_animals(rule, text)
+
+
+def _absence(rule: AlertRule, label: str, where: str) -> str:
+    how_long = duration(rule.for_s)
+    match rule.signal.startswith("telemetry."), bool(where):
+        case True, True:
+            return worded(
+                "no %(signal)s reading %(where)s for %(quantity)s",
+                signal=label, where=where, quantity=how_long,
+            )  # fmt: skip
+        case True, False:
+            return worded("no %(signal)s reading for %(quantity)s", signal=label, quantity=how_long)
+        case False, True:
+            return worded(
+                "no %(signal)s %(where)s for %(quantity)s",
+                signal=label, where=where, quantity=how_long,
+            )  # fmt: skip
+    return worded("no %(signal)s for %(quantity)s", signal=label, quantity=how_long)
 
 
 def words(signal: str) -> tuple[str, str]:
@@ -317,50 +384,91 @@ def quantity(value: float, unit: str) -> str:
 
 def duration(seconds: float) -> str:
     """A duration in the largest unit that fits: 10 minutes, 36 hours."""
-    for name, length in _SECONDS_OF:
+    for length, singular, plural in _SECONDS_OF:
         if seconds >= length and seconds % length == 0:
             count = int(seconds // length)
-            return f"{count} {name}" + ("" if count == 1 else "s")
+            return f"{count} {singular if count == 1 else plural}"
     return f"{seconds:g} seconds"
+
+
+def with_value(text: str, value: float, unit: str) -> str:
+    """The sentence of an alert with the value that opened it."""
+    return worded("%(sentence)s: %(quantity)s", sentence=text, quantity=quantity(value, unit))
+
+
+_COMPARISONS: Mapping[tuple[str | None, str], str] = {
+    ("standard", "above"): phrase("comparison", "more than %(quantity)s above the breed standard"),
+    ("standard", "below"): phrase("comparison", "more than %(quantity)s below the breed standard"),
+    ("standard", "differs"): phrase("comparison", "more than %(quantity)s off the breed standard"),
+    ("same_hour", "above"): phrase(
+        "comparison", "more than %(quantity)s above the same hour of other days"
+    ),
+    ("same_hour", "below"): phrase(
+        "comparison", "more than %(quantity)s below the same hour of other days"
+    ),
+    ("same_hour", "differs"): phrase(
+        "comparison", "more than %(quantity)s off the same hour of other days"
+    ),
+    (None, "rises"): phrase("comparison", "rises by more than %(quantity)s within %(window)s"),
+    (None, "falls"): phrase("comparison", "falls by more than %(quantity)s within %(window)s"),
+    (None, "above"): phrase("comparison", "above %(quantity)s"),
+    (None, "below"): phrase("comparison", "below %(quantity)s"),
+}
 
 
 def _comparison(rule: AlertRule, unit: str) -> str:
     assert rule.threshold is not None  # noqa: S101 - problems() says so
-    if rule.baseline is not None:
-        than = (
-            "the breed standard" if rule.baseline == "standard" else "the same hour of other days"
-        )
-        return f"more than {quantity(rule.threshold, '%')} {_ADVERB[rule.condition]} {than}"
-    if rule.condition in CHANGES:
-        within = duration(rule.window_s or 0)
-        return f"{rule.condition} by more than {quantity(rule.threshold, unit)} within {within}"
-    return f"{_ADVERB[rule.condition]} {quantity(rule.threshold, unit)}"
+    return _COMPARISONS[rule.baseline, rule.condition] % {
+        "quantity": quantity(rule.threshold, unit if rule.baseline is None else "%"),
+        "window": duration(rule.window_s or 0),
+    }
+
+
+# By what is known: a device, a barn, a farm.
+_WHERE = {
+    (True, True, True): phrase("where", "of %(device)s in %(barn)s on %(farm)s"),
+    (True, True, False): phrase("where", "of %(device)s in %(barn)s"),
+    (True, False, True): phrase("where", "of %(device)s on %(farm)s"),
+    (True, False, False): phrase("where", "of %(device)s"),
+    (False, True, True): phrase("where", "in %(barn)s on %(farm)s"),
+    (False, True, False): phrase("where", "in %(barn)s"),
+    (False, False, True): phrase("where", "on %(farm)s"),
+    (False, False, False): "",
+}
 
 
 def _where(
     farm_id: str | None, barn_id: str | None, device_id: str | None, names: Mapping[str, str]
 ) -> str:
-    text = ""
-    if device_id is not None:
-        text += f" of {names.get(device_id, device_id)}"
+    device = None if device_id is None else names.get(device_id, device_id)
+    barn = farm = None
     if barn_id is not None:
-        text += (
-            f" in {names.get(barn_id) or (barn_id if _has_letters(barn_id) else f'barn {barn_id}')}"
+        barn = names.get(barn_id) or (
+            barn_id if _has_letters(barn_id) else phrase("barn", "barn %(name)s", name=barn_id)
         )
     if farm_id is not None and (barn_id is None or farm_id in names):
-        text += (
-            f" on {names.get(farm_id) or (farm_id if _has_letters(farm_id) else f'farm {farm_id}')}"
+        farm = names.get(farm_id) or (
+            farm_id if _has_letters(farm_id) else phrase("farm", "farm %(name)s", name=farm_id)
         )
-    return text
+    pattern = _WHERE[device is not None, barn is not None, farm is not None]
+    return pattern % {"device": device, "barn": barn, "farm": farm}
 
 
 def _has_letters(name: str) -> bool:
     return any(letter.isalpha() for letter in name)
 
 
-def _animals(rule: AlertRule) -> str:
-    parts = list(filter(None, [", ".join(rule.species or ()), _ages(rule)]))
-    return f" ({'; '.join(parts)})" if parts else ""
+def _with_animals(rule: AlertRule, text: str) -> str:
+    species, ages = ", ".join(rule.species or ()), _ages(rule)
+    if species and ages:
+        return worded(
+            "%(sentence)s (%(species)s; %(ages)s)", sentence=text, species=species, ages=ages
+        )
+    if ages:
+        return worded("%(sentence)s (%(ages)s)", sentence=text, ages=ages)
+    if species:
+        return worded("%(sentence)s (%(species)s)", sentence=text, species=species)
+    return text
 
 
 def _ages(rule: AlertRule) -> str:
@@ -368,5 +476,7 @@ def _ages(rule: AlertRule) -> str:
     if first is None and last is None:
         return ""
     if last is None:
-        return f"from {first} days of age"
-    return f"to {last} days of age" if first is None else f"{first} to {last} days of age"
+        return phrase("ages", "from %(number)s days of age", number=first)
+    if first is None:
+        return phrase("ages", "to %(number)s days of age", number=last)
+    return phrase("ages", "%(number)s to %(last)s days of age", number=first, last=last)

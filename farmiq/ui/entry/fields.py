@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from farmiq.ui import sentences, words
 from farmiq.ui.entry.kinds import RECORD_KINDS, RecordKind
 from farmiq.ui.i18n import gettext as _
 
@@ -228,6 +229,18 @@ def farm(form: Form) -> Body:
     }
 
 
+def master_data(form: Form, known: Iterable[tuple[str, str, bool]]) -> tuple[Body, Errors]:
+    """The values of these (name, kind, required) fields; what is empty is None."""
+    reader = _Reader(form)
+    body: Body = {}
+    for name, kind, required in known:
+        if kind == "text":
+            body[name] = reader.text(name, required=required)
+        else:
+            body[name] = reader.number(name, required=required, whole=kind == "whole")
+    return body, reader.errors
+
+
 def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Errors:
     """What the posting says, at the fields of the form; the rest under the empty name."""
     errors: Errors = {}
@@ -236,12 +249,32 @@ def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Erro
         named = _NAMED.search(reason)
         if field in ("", "body", "$", "path") and named:
             field = named[1]
-        errors.setdefault(_FORM_FIELDS.get(field, field), _sentence(reason.replace("`", "")))
+        text = plain_reason(reason).replace("`", "")
+        errors.setdefault(_FORM_FIELDS.get(field, field), f"{text[:1].upper()}{text[1:]}.")
     return errors
 
 
-def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}."
+_LENGTH = re.compile(r"Expected `str` of length <= ([0-9]+)")
+_BOUND = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (-?[0-9.]+)")
+
+
+def plain_reason(reason: str) -> str:
+    """A reason as a person says it, in the language of the page; also one of the library."""
+    if match := _LENGTH.match(reason):
+        return _("use at most %(count)s characters") % {"count": match[1]}
+    if match := _BOUND.match(reason):
+        texts = {
+            ">=": _("this is at least %(limit)s"),
+            "<=": _("this is at most %(limit)s"),
+            ">": _("this is more than %(limit)s"),
+            "<": _("this is less than %(limit)s"),
+        }
+        return texts[match[1]] % {"limit": words.number(float(match[2]))}
+    if reason.startswith("Expected "):
+        return _("this does not fit here")
+    if reason.startswith("is in the future"):
+        return _("this moment has not come yet")
+    return sentences.translated(reason)
 
 
 Parse = Callable[[Form, Mapping[str, Place], datetime], tuple[Body, Errors]]

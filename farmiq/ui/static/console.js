@@ -36,23 +36,21 @@ function show() {
 
 // --- ages, in the words of words.py
 
-const TEXTS = {
-  en: { s: "# s", min: "# min", h: "# h", days: "# days", now: "just now", ago: "# ago" },
-  de: { s: "# s", min: "# min", h: "# h", days: "# Tage", now: "gerade eben", ago: "vor #" },
-};
-const text = TEXTS[document.documentElement.lang] ?? TEXTS.en;
+const text = document.body.dataset;
 const fill = (pattern, value) => pattern.replace("#", value);
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
-  if (whole < 60) return fill(text.s, whole);
-  if (whole < 3600) return fill(text.min, Math.floor(whole / 60));
-  if (whole < 172800) return fill(text.h, Math.floor(whole / 3600));
-  return fill(text.days, Math.floor(whole / 86400));
+  if (whole < 60) return fill(text.ageS, whole);
+  if (whole < 3600) return fill(text.ageMin, Math.floor(whole / 60));
+  if (whole < 172800) return fill(text.ageH, Math.floor(whole / 3600));
+  return fill(text.ageDays, Math.floor(whole / 86400));
 }
 
 export function ago(seconds) {
-  return seconds < 1 ? text.now : fill(text.ago, duration(seconds));
+  if (seconds < 1) return text.ageNow;
+  if (seconds >= 172800) return fill(text.ageDaysAgo, Math.floor(seconds / 86400));
+  return fill(text.ageAgo, duration(seconds));
 }
 
 // The browser's clock may be wrong, so ages are counted on the server's.
@@ -60,8 +58,16 @@ let lastTurn = null;
 // A page that the service worker kept is as old as it is: there the browser's clock must do.
 let aheadMs = document.body.dataset.kept ? 0 : Date.now() - Date.parse(shown.dataset.now);
 
+// A kept page says since when it is as it is, by the clock of who looks.
+const keptAt = document.body.dataset.kept && document.querySelector("#kept time");
+
 function tick() {
   const now = Date.now() - aheadMs;
+  if (keptAt) {
+    const at = new Date(keptAt.dateTime);
+    const shownAt = at.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+    keptAt.textContent = `${shownAt} (${ago((now - at) / 1000)})`;
+  }
   for (const time of shown.querySelectorAll("time.ago")) {
     const words = ago((now - Date.parse(time.dateTime)) / 1000);
     if (time.textContent !== words) time.textContent = words;

@@ -3,7 +3,6 @@
 
 const STORE = "farmiq.waiting";
 const place = document.getElementById("waiting-forms");
-const MAX_KEPT = 200;
 const SEND_MS = 15_000;
 
 const kept = () => {
@@ -13,10 +12,15 @@ const kept = () => {
     return [];
   }
 };
-const keep = (entries) => localStorage.setItem(STORE, JSON.stringify(entries.slice(-MAX_KEPT)));
+const keep = (entries) => localStorage.setItem(STORE, JSON.stringify(entries));
+const without = (key) => kept().filter((one) => one.key !== key);
 
-// The part of a page that a form belongs to: who is signed in at that company.
+// Whose entries these are: of a person at a company. Nobody sends what another wrote down.
 const company = document.querySelector("main")?.dataset.company ?? "";
+const person = place?.dataset.person ?? "";
+const isOwn = (entry) => entry.company === company && (entry.person ?? person) === person;
+// Not about the entry: sign in again, wait, or try later.
+const mustWait = (status) => status === 401 || status === 403 || status === 429 || status >= 500;
 
 function show(text, actions = []) {
   place.replaceChildren(document.createTextNode(text), ...actions);
@@ -24,7 +28,7 @@ function show(text, actions = []) {
 }
 
 function showWaiting() {
-  const own = kept().filter((entry) => entry.company === company);
+  const own = kept().filter(isOwn);
   const rejected = own.find((entry) => entry.reason);
   if (rejected) {
     const remove = document.createElement("button");
@@ -32,7 +36,7 @@ function showWaiting() {
     remove.className = "quiet";
     remove.textContent = place.dataset.discard;
     remove.addEventListener("click", () => {
-      keep(kept().filter((entry) => entry.key !== rejected.key));
+      keep(without(rejected.key));
       showWaiting();
     });
     return show(place.dataset.rejected.replace("{reason}", rejected.reason), [remove]);
@@ -57,12 +61,12 @@ async function sendAll() {
   sending = true;
   let arrived = 0;
   try {
-    for (const entry of kept().filter((one) => one.company === company && !one.reason)) {
+    for (const entry of kept().filter((one) => isOwn(one) && !one.reason)) {
       const answer = await send(entry);
-      if (answer.status === 401 || answer.status === 403 || answer.status === 429 || answer.status >= 500) break;
+      if (mustWait(answer.status)) break;
       if (answer.ok) {
         arrived += 1;
-        keep(kept().filter((one) => one.key !== entry.key));
+        keep(without(entry.key));
       } else {
         const problem = await answer.json().catch(() => ({}));
         const reason = problem.error?.message ?? `HTTP ${answer.status}`;
@@ -86,26 +90,35 @@ document.addEventListener("submit", async (event) => {
   if (form.elements.entered_at) form.elements.entered_at.value = new Date().toISOString();
   const fields = [...new FormData(form, event.submitter)];
   const key = form.elements.idempotency_key.value;
-  const entry = { key, company, action: form.action, fields, at: new Date().toISOString() };
+  const entry = { key, company, person, action: form.action, fields, at: new Date().toISOString() };
   // On the device first: a browser that dies while it sends has lost nothing.
-  keep([...kept().filter((one) => one.key !== key), entry]);
+  try {
+    keep([...without(key), entry]);
+  } catch {
+    // The device stores nothing more: the answer, or the browser's own error, says what became of it.
+    return form.submit();
+  }
   try {
     const answer = await send(entry);
-    keep(kept().filter((one) => one.key !== key));
     if (answer.ok) {
+      keep(without(key));
       const done = await answer.json();
-      location.assign(done.page ?? form.dataset.next ?? "/");
-    } else {
+      return location.assign(done.page ?? form.dataset.next ?? "/");
+    }
+    // It is sent after the sign-in, on this page or any other.
+    if (answer.status === 401) return location.assign(`/sign-in?${new URLSearchParams({ next: location.pathname + location.search })}`);
+    if (!mustWait(answer.status)) {
+      keep(without(key));
       // The page of the answer says best what is wrong.
-      form.submit();
+      return form.submit();
     }
   } catch {
-    keep([...kept().filter((one) => one.key !== key), entry]);
-    form.reset();
-    form.elements.idempotency_key.value = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-    showWaiting();
-    show(`${place.dataset.kept} ${place.textContent}`);
+    // The link is broken.
   }
+  form.reset();
+  form.elements.idempotency_key.value = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  showWaiting();
+  show(`${place.dataset.kept} ${place.textContent}`);
 });
 
 addEventListener("online", sendAll);

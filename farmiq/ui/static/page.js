@@ -64,3 +64,11 @@ if (kept && document.body.dataset.kept) kept.hidden = false;
 document.addEventListener("submit", (event) => {
   if (event.target.closest(".sign-out")) navigator.serviceWorker?.controller?.postMessage("forget");
 });
+
+// ?kiosk=1: a screen on the wall, which stays on as long as it is seen.
+if (new URLSearchParams(location.search).get("kiosk") === "1") {
+  document.documentElement.dataset.kiosk = "";
+  const stayOn = () => document.visibilityState === "visible" && navigator.wakeLock?.request("screen").catch(() => {});
+  document.addEventListener("visibilitychange", stayOn);
+  stayOn();
+}

@@ -35,6 +35,7 @@ IDS = {
 }
 TEXTS = {
     "batch_id": "x", "channel_id": "c", "contact_id": "c", "edge_id": "e", "kind": "camera",
+    "farm_id": "f", "barn_id": "b", "feed_product_id": "p",
     "metric_type": "temperature", "rule_id": "r", "window_id": "w", "digest": "d", "name": "n",
 }  # fmt: skip
 

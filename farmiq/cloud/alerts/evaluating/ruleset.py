@@ -251,8 +251,7 @@ class RuleSet:
         sentence = farm_rules.sentence(rule, subject=_subject(value), names=names)
         if measured is None:
             return sentence
-        unit = farm_rules.words(rule.signal)[1]
-        return f"{sentence}: {farm_rules.quantity(measured, unit)}"
+        return farm_rules.with_value(sentence, measured, farm_rules.words(rule.signal)[1])
 
 
 def _subject(value: Value) -> Subject:

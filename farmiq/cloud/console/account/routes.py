@@ -21,7 +21,7 @@ from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import RANKS, SignIn
 from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
-from farmiq.ui import i18n, look
+from farmiq.ui import i18n, look, sentences
 from farmiq.ui.i18n import gettext as _
 
 ROOT = "/settings/account"
@@ -275,8 +275,7 @@ def qr_code(text: str) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{sentences.shown(str(error))}."
 
 
 def _no_key() -> HttpError:

@@ -12,8 +12,8 @@ from pydantic import Field
 from farmiq import api
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts.episodes import queries as alert_queries
-from farmiq.cloud.console import pages
-from farmiq.cloud.console.acting import Acting, redirect
+from farmiq.cloud.console import acting, pages
+from farmiq.cloud.console.acting import redirect
 from farmiq.cloud.console.alerts import queries, view
 from farmiq.cloud.console.alerts.view import DetailView, ListView
 from farmiq.cloud.identity.store import SignIn
@@ -56,7 +56,7 @@ class AlertPages:
     async def rows(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         shown = await self._list(request, signed_in)
-        csrf = signed_in.csrf_token
+        csrf = pages.form_token(signed_in, shown.company)
         return await look.fragment(request, "alert_list.html", "alerts", shown, csrf)
 
     async def episode(self, request: Request) -> Response:
@@ -67,7 +67,7 @@ class AlertPages:
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         shown = await self._episode(request, signed_in)
-        csrf = signed_in.csrf_token
+        csrf = pages.form_token(signed_in, shown.company)
         return await look.fragment(request, "alert_detail.html", "parts", shown, csrf)
 
     async def acknowledge(self, request: Request) -> Response:
@@ -79,13 +79,12 @@ class AlertPages:
         return await self._act(request, episodes.end, refused="already")
 
     async def _act(self, request: Request, change: Change, *, refused: str) -> Response:
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         episode_id = _episode_id(request)
         note = form.get("note") or None
         if note is not None and len(note) > episodes.MAX_NOTE:
             raise HttpError(422, f"the note has more than {episodes.MAX_NOTE} characters")
-        async with acting.caller(request, least=CARE) as caller:
+        async with acting.caller(self.pages, request, least=CARE) as caller:
             if await queries.find(caller.connection, episode_id) is None:
                 raise _not_found()
             service = await caller.become_service()

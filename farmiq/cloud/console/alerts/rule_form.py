@@ -9,6 +9,7 @@ import msgspec
 
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import AlertRule
+from farmiq.ui.entry.fields import plain_reason
 from farmiq.ui.i18n import gettext as _
 
 MINUTE_S = 60
@@ -80,9 +81,9 @@ def parse(form: Mapping[str, str], *, rule_id: str, enabled: bool = True) -> Par
         path = _PATH.search(str(error))
         field = path[1] if path else "signal"
         reason = str(error).partition(" - at")[0]
-        return Parsed(None, {_SHOWN_AT.get(field, field): reason})
+        return Parsed(None, {_SHOWN_AT.get(field, field): plain_reason(reason)})
     for field, reason in farm_rules.problems(rule):
-        problems.setdefault(_SHOWN_AT.get(field, field), reason)
+        problems.setdefault(_SHOWN_AT.get(field, field), plain_reason(reason))
     return Parsed(None if problems else rule, problems)
 
 

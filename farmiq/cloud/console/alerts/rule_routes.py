@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request, Response
 from farmiq.cloud.alerts import dry_run, models
 from farmiq.cloud.alerts.episodes import queries as alert_queries
 from farmiq.cloud.alerts.episodes.queries import RejectedError
-from farmiq.cloud.console import pages
-from farmiq.cloud.console.acting import Acting, redirect
+from farmiq.cloud.console import acting, pages
+from farmiq.cloud.console.acting import redirect
 from farmiq.cloud.console.alerts import queries, rule_form, rule_view
 from farmiq.cloud.console.alerts.rule_form import Parsed
 from farmiq.farm.alerts.defaults import DEFAULTS
@@ -74,10 +74,9 @@ class RulePages:
 
     async def switch(self, request: Request) -> Response:
         """Switch a rule on or off."""
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         rule_id = request.path_params["rule_id"]
-        async with acting.caller(request, least=PLANS) as caller:
+        async with acting.caller(self.pages, request, least=PLANS) as caller:
             row = await alert_queries.rule(caller.connection, caller.tenant_id, rule_id)
             if row is None:
                 raise _no_rule()
@@ -94,9 +93,8 @@ class RulePages:
 
     async def remove(self, request: Request) -> Response:
         """Remove an own rule; one that ships under the same id is in force again."""
-        acting = Acting(self.pages)
-        await acting.form(request)
-        async with acting.caller(request, least=PLANS) as caller:
+        await acting.form(self.pages, request)
+        async with acting.caller(self.pages, request, least=PLANS) as caller:
             service = await caller.become_service()
             try:
                 removed = await alert_queries.remove_rule(
@@ -149,10 +147,9 @@ class RulePages:
         return await self.pages.page("alert_rule.html", signed_in, view, status=status)
 
     async def _save(self, request: Request, rule_id: str | None) -> Response:
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         problem = ""
-        async with acting.caller(request, least=PLANS) as caller:
+        async with acting.caller(self.pages, request, least=PLANS) as caller:
             known = {
                 row["rule_id"]: row
                 for row in await alert_queries.all_rules(caller.connection, caller.tenant_id)
@@ -180,10 +177,9 @@ class RulePages:
         return await self._windows(request, {}, {})
 
     async def add_window(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         problem = ""
-        async with acting.caller(request, least=CARE) as caller:
+        async with acting.caller(self.pages, request, least=CARE) as caller:
             now = (await db.fetch_value(caller.connection, "select fn_now()")).astimezone(UTC)
             company = await self.pages.company(
                 caller.connection, await self.pages.must_be_signed_in(request)
@@ -208,13 +204,12 @@ class RulePages:
         return redirect(request, "/alerts/windows")
 
     async def end_window(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        await acting.form(request)
+        await acting.form(self.pages, request)
         try:
             window_id = UUID(request.path_params["window_id"])
         except ValueError:
             raise HttpError(404, "there is no such window") from None
-        async with acting.caller(request, least=CARE) as caller:
+        async with acting.caller(self.pages, request, least=CARE) as caller:
             service = await caller.become_service()
             if not await alert_queries.remove_window(
                 service, caller.tenant_id, window_id, actor=caller.email

@@ -13,7 +13,7 @@ from farmiq.cloud.console.alerts.view import SEVERITIES, TONES, edge_name
 from farmiq.cloud.console.company.view import Company
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import AlertRule
-from farmiq.ui import words
+from farmiq.ui import sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked, ngettext
 
@@ -99,7 +99,7 @@ def rule_row(rule: Mapping[str, Any]) -> RuleRow:
     sentence = rule["sentence"]
     return RuleRow(
         rule_id=rule["rule_id"],
-        sentence=sentence[:1].upper() + sentence[1:],
+        sentence=sentences.shown(sentence),
         name=rule["name"] or "",
         tone=TONES[rule["severity"]] if rule["enabled"] else "muted",
         severity=_(SEVERITIES[rule["severity"]]),
@@ -193,14 +193,18 @@ class RuleView:
         return self.problems.get(field, "")
 
 
+def _label(signal: str) -> str:
+    return sentences.translated_phrase("signal", farm_rules.words(signal)[0])
+
+
 def signals(metrics: Sequence[str], chosen: str) -> list[tuple[str, str]]:
     """What a rule can look at: known signals, and the metrics that devices report."""
-    known = {signal: farm_rules.words(signal)[0] for signal in farm_rules.WORDS}
+    known = {signal: _label(signal) for signal in farm_rules.WORDS}
     for metric in metrics:
-        known.setdefault(f"telemetry.{metric}", farm_rules.words(f"telemetry.{metric}")[0])
+        known.setdefault(f"telemetry.{metric}", _label(f"telemetry.{metric}"))
     if chosen:
-        known.setdefault(chosen, farm_rules.words(chosen)[0])
-    families = [family for family, _label in _FAMILIES]
+        known.setdefault(chosen, _label(chosen))
+    families = [family for family, _name in _FAMILIES]
     labels = dict(_FAMILIES)
 
     def order(item: tuple[str, str]) -> tuple[int, str]:
@@ -238,7 +242,7 @@ def rule_view(
         form=form,
         problems=problems,
         problem=problem,
-        sentence=sentence[:1].upper() + sentence[1:],
+        sentence=sentences.shown(sentence),
         tried=tried,
         signals=signals(places.metrics, form.get("signal", "")),
         farms=[("", _("All farms")), *places.farms],
@@ -266,7 +270,7 @@ def tried(trial: Any, *, days: int, now: datetime, zone: ZoneInfo) -> Tried:
         rows=tuple(
             TriedRow(
                 subject=episode["subject"],
-                message=episode["message"][:1].upper() + episode["message"][1:],
+                message=sentences.shown(episode["message"]),
                 opened_at=episode["opened_at"],
                 opened=words.instant(episode["opened_at"], now=now, zone=zone),
                 resolved_at=episode["resolved_at"],

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from farmiq.cloud.console.company.view import Company
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.farm.alerts.advice import advice
-from farmiq.ui import words
+from farmiq.ui import sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked, ngettext
 
@@ -275,7 +275,7 @@ def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
         episode=episode,
         tone=TONES[episode.severity] if episode.is_open else "muted",
         severity=_(SEVERITIES[episode.severity]),
-        message=_sentence(episode.message),
+        message=sentences.shown(episode.message),
         where=where(episode),
         since=words.instant(episode.opened_at, now=now, zone=zone),
         until=words.instant(episode.resolved_at, now=now, zone=zone) if episode.resolved_at else "",
@@ -284,10 +284,6 @@ def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
         silence=silence(episode),
         ended=_(_REASONS[episode.ended_reason]) if episode.ended_reason else "",
     )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def where(episode: Episode) -> str:
@@ -461,11 +457,13 @@ def detail_view(
         held=tuple(row(child, now=now, zone=zone) for child in held),
         moments=timeline(episode, steps, messages, now=now, zone=zone),
         links=_links(episode, rule),
-        rule_sentence=_sentence(rule["sentence"]) if rule else "",
-        advice=advice(
-            source=episode.source,
-            signal=episode.signal,
-            condition=rule["condition"] if rule else "absent" if episode.is_absence else None,
+        rule_sentence=sentences.shown(rule["sentence"]) if rule else "",
+        advice=sentences.translated(
+            advice(
+                source=episode.source,
+                signal=episode.signal,
+                condition=rule["condition"] if rule else "absent" if episode.is_absence else None,
+            )
         ),
         values=_values(episode),
         times_before=times_before,

@@ -11,6 +11,7 @@ from farmiq.cloud.console.company.view import Company
 from farmiq.farm.standards import StandardRow, expected
 from farmiq.ui import words
 from farmiq.ui.charts import Column
+from farmiq.ui.entry.kinds import RECORD_KINDS
 from farmiq.ui.i18n import gettext as _
 
 # A chart shows so many days at most: of cattle, the newest.
@@ -51,6 +52,13 @@ class Entered:
     kind: str
     value: str
     posted_by: str
+
+    @property
+    def text(self) -> str:
+        """What it was: Dead animals: 2."""
+        kind = RECORD_KINDS.get(self.kind)
+        label = _(kind.label) if kind else _("Feed taken in")
+        return f"{label}: {words.cut(self.value, 80)}" if self.value else label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,7 @@ class Batch:
 
     @property
     def standard_name(self) -> str:
-        return self.breed or self.species
+        return _("the standard (%(breed)s)") % {"breed": words.cut(self.breed or self.species, 40)}
 
     @property
     def days_to_target(self) -> int | None:
@@ -270,7 +270,11 @@ class View:
     page_number: int
     has_barns: bool
     page: str = "batches"
-    fragment: str = "/batches/rows"
+
+    @property
+    def fragment(self) -> str:
+        number = self.page_number
+        return f"/batches/rows?page={number}" if number > 1 else "/batches/rows"
 
     @property
     def problems(self) -> int:

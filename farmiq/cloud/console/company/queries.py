@@ -8,11 +8,16 @@ from farmiq.plumbing import db
 
 
 async def company(connection: db.Connection, signed_in: SignIn) -> Company | None:
-    """The company of this transaction, with the person's role in it; None if it is gone."""
+    """The company of this transaction, with the person's role in it; None if it is gone.
+
+    Its clock is that of its farms if they all have one zone: pages show the time of the barns.
+    """
     rows = await db.fetch_all(
         connection,
         """
-        select c.company_id, c.name, c.tenant_id, c.timezone, m.role
+        select c.company_id, c.name, c.tenant_id, m.role, coalesce(
+          (select min(f.timezone) from farms f having min(f.timezone) = max(f.timezone)),
+          c.timezone)
         from companies c
         left join memberships m on m.company_id = c.company_id and m.user_id = %s
         """,
@@ -20,7 +25,7 @@ async def company(connection: db.Connection, signed_in: SignIn) -> Company | Non
     )
     if not rows:
         return None
-    company_id, name, tenant_id, timezone, role = rows[0]
+    company_id, name, tenant_id, role, timezone = rows[0]
     return Company(
         company_id=company_id,
         name=name,

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.dead_letters import queries, view
 from farmiq.cloud.console.dead_letters.view import OrderView, View
 from farmiq.cloud.identity.store import SignIn
@@ -50,7 +49,7 @@ class DeadLetterPages:
             return await self.pages.page("dead_letters.html", signed_in, shown, status=422)
         if order_id is None:
             raise HttpError(409, "too many orders wait already: wait until some are done")
-        return RedirectResponse(f"{ROOT}/orders/{order_id}", 303, headers=look.HEADERS)
+        return acting.redirect(request, f"{ROOT}/orders/{order_id}")
 
     async def outcome(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)

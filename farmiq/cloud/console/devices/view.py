@@ -6,7 +6,7 @@ Whether a device is well is decided only here: the sentence, the tabs and the li
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import UUID
@@ -26,6 +26,9 @@ TAB_WORDS = {
     STATION: marked("Weigh stations"),
 }
 PROBLEMS = "problems"
+# A device without sensors reports when something changes. Unheard for the first time it is not
+# called well any more, for the second somebody should look.
+QUIET, SILENT = timedelta(minutes=30), timedelta(days=1)
 ON_A_PAGE = 100
 
 
@@ -179,6 +182,10 @@ class View:
         return self.counts.get(PROBLEMS, 0)
 
     @property
+    def quiet(self) -> int:
+        return self.counts.get("quiet", 0)
+
+    @property
     def title(self) -> str:
         return words.title(_("Devices"), problems=self.problems)
 
@@ -186,6 +193,12 @@ class View:
     def sentence(self) -> str:
         if not self.total:
             return _("No device has reported yet")
+        if not self.problems and self.quiet:
+            return ngettext(
+                "%(num)s of %(total)s devices was not heard lately; no other needs attention",
+                "%(num)s of %(total)s devices were not heard lately; no other needs attention",
+                self.quiet,
+            ) % {"num": self.quiet, "total": self.total}
         if not self.problems:
             return ngettext(
                 "The only device is in touch", "All %(num)s devices are in touch", self.total
@@ -241,8 +254,18 @@ def condition_of_barn(device: BarnDevice, late_sensors: int, *, now: datetime) -
             device.sensors,
         ) % {"num": late_sensors, "total": device.sensors}  # fmt: skip
         return Condition("late", "warn", _("Late"), why, is_problem=True)
-    if device.seen_at(now) is None:
+    return _unless_silent(device, now)
+
+
+def _unless_silent(device: BarnDevice, now: datetime) -> Condition:
+    seen_at = device.seen_at(now)
+    if seen_at is None:
         return Condition("never", "muted", _("Never seen"))
+    if not device.sensors and now - seen_at > SILENT:
+        why = _("nothing came from it for more than a day")
+        return Condition("silent", "warn", _("Silent"), why, is_problem=True)
+    if not device.sensors and now - seen_at > QUIET:
+        return Condition("quiet", "muted", _("Quiet"), _("nothing came from it lately"))
     return Condition("online", "good", _("In touch"))
 
 
@@ -352,6 +375,7 @@ def view(
     rows.sort(key=_rank)
     counts = Counter(row.kind for row in rows)
     counts[PROBLEMS] = sum(row.condition.is_problem for row in rows)
+    counts["quiet"] = sum(row.condition.key == "quiet" for row in rows)
     matching = [
         row
         for row in rows

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.entry import queries, rejected, view
@@ -17,7 +17,7 @@ from farmiq.cloud.console.entry.view import FormView
 from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BARNS, FARMS
 from farmiq.cloud.identity import people
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
 from farmiq.ui.entry import fields
@@ -58,14 +58,14 @@ class BarnForms:
                 "barn_form.html", signed_in, shown, status=rejected.NOT_VALID
             )
         place = f"{barn.farm_id}/{barn.barn_id}/"
-        return RedirectResponse(
-            f"/batches/new?{urlencode({'place': place})}", 303, headers=look.HEADERS
-        )
+        page = f"/batches/new?{urlencode({'place': place})}"
+        if not look.is_browser(request):
+            return JSONResponse({"page": page}, 201, headers=look.HEADERS)
+        return acting.redirect(request, page)
 
     async def _save(self, *, request: Request, typed: Mapping[str, str]) -> kinds.Barn:
         """Raises HttpError 403, or 422 with a detail for each wrong field."""
-        given = request.query_params.get("company")
-        company_id = pages.company_named(given) if given else None
+        company_id = pages.company_of(request)
         visit = people.People(self.pages.sign_ins).caller(request, company_id, least=ROLE)
         async with visit as caller:
             tx, tenant_id = caller.connection, caller.tenant_id
@@ -76,7 +76,10 @@ class BarnForms:
             new_farm = None if farm else _read(kinds.Farm, fields.farm(typed))
             barn: kinds.Barn = _read(kinds.Barn, values)
             key = {"farm_id": barn.farm_id, "barn_id": barn.barn_id}
-            if await store.find(tx, BARNS, tenant_id, key):
+            there = await store.find(tx, BARNS, tenant_id, key)
+            given = msgspec.structs.asdict(barn)
+            # A form that was sent twice is no other barn.
+            if there and any(there[name] != value for name, value in given.items()):
                 raise rejected.invalid({"barn_id": _("There is a barn of this name already.")})
             service = await caller.become_service()
             if new_farm:
@@ -116,7 +119,7 @@ async def _view(
         zone=view.zone_name([], company, now),
         heading=_("Add a barn"),
         action=PATH,
-        key="",
+        key=str(ids.new()),
         places=(),
         values=values,
         errors=errors or {},

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 
 from farmiq import api
 from farmiq.cloud import entries
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
@@ -20,7 +20,7 @@ from farmiq.cloud.farms import kinds, store
 from farmiq.cloud.farms.kinds import BATCHES
 from farmiq.cloud.identity import people
 from farmiq.cloud.identity.store import SignIn
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look
 from farmiq.ui.entry import fields
@@ -95,13 +95,14 @@ class BatchForms:
         except HttpError as error:
             return await self._rejected(request, signed_in, typed, known, error)
         if not look.is_browser(request):
-            return JSONResponse({"batch_id": batch_id}, 201, headers=look.HEADERS)
-        return RedirectResponse(address(batch_id), 303, headers=look.HEADERS)
+            return JSONResponse(
+                {"batch_id": batch_id, "page": address(batch_id)}, 201, headers=look.HEADERS
+            )
+        return acting.redirect(request, address(batch_id))
 
     async def _save(self, *, request: Request, typed: Mapping[str, str], known: str | None) -> str:
         """Raises HttpError 403, 404, 409, or 422 with a detail for each wrong field."""
-        given = request.query_params.get("company")
-        company_id = pages.company_named(given) if given else None
+        company_id = pages.company_of(request)
         visit = people.People(self.pages.sign_ins).caller(request, company_id, least=entries.ROLE)
         async with visit as caller:
             tx, tenant_id = caller.connection, caller.tenant_id
@@ -177,7 +178,7 @@ class BatchForms:
             zone=view.zone_name(places, company, now),
             heading=_("Change a batch") if batch_id else _("Place a batch"),
             action=f"{address(batch_id)}/edit" if batch_id else "/batches/new",
-            key="",
+            key=str(ids.new()),
             places=view.options(places),
             values=values,
             errors=errors or {},

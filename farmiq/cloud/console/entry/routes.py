@@ -12,13 +12,13 @@ from uuid import UUID
 
 import msgspec
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import entries, posting
 from farmiq.cloud.barn import store as barn_store
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.batches.view import address
 from farmiq.cloud.console.company import queries as company_queries
 from farmiq.cloud.console.company.view import Company
@@ -79,11 +79,11 @@ RECORD = EntryForm(
     fields.record, RecordPosted, barn_store.COLUMNS,
 )  # fmt: skip
 INTAKE = EntryForm(
-    "/feed/intakes/new", "intake_form.html", marked("Feed taken in"),
+    "/feed/intakes/new", "feed_form.html", marked("Feed taken in"),
     marked("Correct feed taken in"), fields.intake, IntakePosted, feed_store.INTAKE,
 )  # fmt: skip
 LOT = EntryForm(
-    "/feed/lots/new", "lot_form.html", marked("Feed delivered"), marked("Correct a delivery"),
+    "/feed/lots/new", "feed_form.html", marked("Feed delivered"), marked("Correct a delivery"),
     fields.lot, LotPosted, feed_store.LOT,
 )  # fmt: skip
 
@@ -130,7 +130,7 @@ class EntryPages:
             if not look.is_browser(request):
                 row = {**postings.shown(event, form.columns), "page": _done(event)}
                 return JSONResponse(msgspec.to_builtins(row), 201, headers=look.HEADERS)
-            return RedirectResponse(_done(event), 303, headers=look.HEADERS)
+            return acting.redirect(request, _done(event))
 
         return post
 
@@ -141,8 +141,7 @@ class EntryPages:
 
         Raises HttpError 422 with a detail for each wrong field, 403 or 409.
         """
-        given = request.query_params.get("company")
-        company_id = pages.company_named(given) if given else None
+        company_id = pages.company_of(request)
         visit = people.People(self.pages.sign_ins).caller(request, company_id, least=entries.ROLE)
         async with visit as caller:
             places = view.by_value(await queries.places(caller.connection))

@@ -123,7 +123,13 @@ def view(
     now: datetime,
     days: int,
 ) -> View:
-    left = {stock.feed_lot_id: stock for stock in of_lots}
+    lacking = {(silo.farm_id, silo.barn_id) for silo in silos if silo.state == "missing"}
+    # Animals eat what is in the silo, whatever lot an intake names: a lot alone lacks nothing.
+    left = {
+        stock.feed_lot_id: stock
+        for stock in of_lots
+        if stock.stock_kg >= 0 or not silos or (stock.farm_id, stock.barn_id) in lacking
+    }
     columns, rows = table(intakes, today=today, days=days, zone=words.zone(timezone))
     return View(
         company=company,

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from farmiq.cloud.notification.contacts import ChannelValues, ContactValues
+from farmiq.ui.entry.fields import plain_reason
 from farmiq.ui.i18n import gettext as _
 
 # By kind: the settings and the secrets that a form has fields for.
@@ -126,7 +127,7 @@ def _convert(given: Mapping[str, Any], kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         path = _PATH.search(str(error))
         reason = str(error).partition(" - at")[0]
-        raise WrongError({field_of(path[1] if path else ""): reason}) from None
+        raise WrongError({field_of(path[1] if path else ""): plain_reason(reason)}) from None
 
 
 def field_of(path: str) -> str:

@@ -9,8 +9,8 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 from msgspec import UNSET
 
-from farmiq.cloud.console import pages
-from farmiq.cloud.console.acting import Acting, redirect
+from farmiq.cloud.console import acting, pages
+from farmiq.cloud.console.acting import redirect
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.notifications import form as forms
 from farmiq.cloud.console.notifications import view
@@ -77,7 +77,7 @@ class NotificationPages:
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         shown = await self._view(request, signed_in)
-        csrf = signed_in.csrf_token
+        csrf = pages.form_token(signed_in, shown.company)
         return await look.fragment(request, "notification_parts.html", "parts", shown, csrf)
 
     async def _view(self, request: Request, signed_in: SignIn) -> NotificationsView:
@@ -99,8 +99,7 @@ class NotificationPages:
             )
 
     async def change_escalation(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        text = (await acting.form(request)).get("minutes", "")
+        text = (await acting.form(self.pages, request)).get("minutes", "")
         minutes = None
         if text:
             if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_ESCALATION_MIN:
@@ -108,7 +107,7 @@ class NotificationPages:
                     422, f"minutes have to be 1 to {MAX_ESCALATION_MIN}, or empty for never"
                 )
             minutes = int(text)
-        async with acting.caller(request, least=ADMIN) as caller:
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
             service = await caller.become_service()
             await contacts.save_settings(
                 service, caller.tenant_id, escalate_after_min=minutes, by=caller.email
@@ -119,10 +118,9 @@ class NotificationPages:
 
     async def add_device(self, request: Request) -> Response:
         """A browser's subscription becomes a contact of the person."""
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         subscription = form.get("subscription", "")
-        async with acting.caller(request, least=OPERATOR) as caller:
+        async with acting.caller(self.pages, request, least=OPERATOR) as caller:
             try:
                 web_push.read(subscription)
             except ValueError as error:
@@ -145,9 +143,8 @@ class NotificationPages:
         return redirect(request, f"{ROOT}#contacts")
 
     async def remove_device(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        subscription = (await acting.form(request)).get("subscription", "")
-        async with acting.caller(request, least=OPERATOR) as caller:
+        subscription = (await acting.form(self.pages, request)).get("subscription", "")
+        async with acting.caller(self.pages, request, least=OPERATOR) as caller:
             service = await caller.become_service()
             await contacts.remove_contact(
                 service, caller.tenant_id, device_id(subscription), by=caller.email
@@ -167,11 +164,10 @@ class NotificationPages:
         return await self._channel_page(request, request.path_params["channel_id"], None)
 
     async def save_channel(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         channel_id = request.path_params.get("channel_id")
         kind = form.get("kind", "")
-        async with acting.caller(request, least=ADMIN) as caller:
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
             rows = await contacts.list_channels(caller.connection, caller.tenant_id)
             taken, owner = {row["channel_id"] for row in rows}, caller.tenant_id
         if kind not in forms.KINDS:
@@ -187,7 +183,7 @@ class NotificationPages:
                     problems = {forms.field_of(problem[0]): problem[1]}
                     return await self._channel_page(request, channel_id, form, problems, kind=kind)
             wanted = channel_id or forms.new_id(form.get("name", ""), taken, kind.replace("_", "-"))
-            async with acting.caller(request, least=ADMIN) as caller:
+            async with acting.caller(self.pages, request, least=ADMIN) as caller:
                 service = await caller.become_service()
                 await contacts.save_channel(
                     service, owner, wanted, values, sealer=self.sealer, by=caller.email,
@@ -205,9 +201,8 @@ class NotificationPages:
         return redirect(request, f"{ROOT}#channels")
 
     async def remove_channel(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        await acting.form(request)
-        async with acting.caller(request, least=ADMIN) as caller:
+        await acting.form(self.pages, request)
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
             service = await caller.become_service()
             if not await contacts.remove_channel(
                 service, caller.tenant_id, request.path_params["channel_id"], by=caller.email
@@ -217,13 +212,12 @@ class NotificationPages:
 
     async def test_channel(self, request: Request) -> Response:
         """Send a test message; the page shows what became of it."""
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         channel_id = request.path_params["channel_id"]
         values = TrialValues(
             contact_id=form.get("contact") or None, address=form.get("address") or None
         )
-        async with acting.caller(request, least=ADMIN) as caller:
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
             if await contacts.find_channel(caller.connection, caller.tenant_id, channel_id) is None:
                 raise HttpError(404, "there is no such channel")
             service = await caller.become_service()
@@ -280,11 +274,10 @@ class NotificationPages:
         return await self._contact_page(request, request.path_params["contact_id"], None)
 
     async def save_contact(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        form = await acting.form(request)
+        form = await acting.form(self.pages, request)
         contact_id = request.path_params.get("contact_id")
         try:
-            async with acting.caller(request, least=ADMIN) as caller:
+            async with acting.caller(self.pages, request, least=ADMIN) as caller:
                 await self._save_contact(caller.connection, caller, contact_id, form)
         except WrongError as error:
             return await self._contact_page(request, contact_id, form, error.problems)
@@ -313,9 +306,8 @@ class NotificationPages:
         await contacts.save_contact(service, tenant_id, wanted, values, by=caller.email)
 
     async def remove_contact(self, request: Request) -> Response:
-        acting = Acting(self.pages)
-        await acting.form(request)
-        async with acting.caller(request, least=ADMIN) as caller:
+        await acting.form(self.pages, request)
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
             service = await caller.become_service()
             if not await contacts.remove_contact(
                 service, caller.tenant_id, request.path_params["contact_id"], by=caller.email

@@ -38,6 +38,7 @@ _STEPS = {
     "acknowledged": marked("acknowledged"),
     "resolved": marked("over"),
     "test": marked("test"),
+    "report": marked("report"),
 }
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.reports.view import SentRow, SubscriptionRow, View
 from farmiq.cloud.identity.store import SignIn
 from farmiq.cloud.reports import files, periods, queries, store
@@ -94,7 +93,7 @@ class ReportPages:
         except store.TooManyError:
             errors["address"] = _("Your company has as many subscriptions as it may have.")
             return await self._page(request, signed_in, given=form, errors=errors)
-        return _to(f"{ROOT}?done=subscribed")
+        return acting.redirect(request, f"{ROOT}?done=subscribed")
 
     async def unsubscribe(self, request: Request) -> Response:
         """One's own; an admin those of others too."""
@@ -108,7 +107,7 @@ class ReportPages:
             pages.require(company, LEAST_FOR_OTHERS)
         async with db.transaction(self.pages.sign_ins.pool) as tx:
             await store.unsubscribe(tx, company.tenant_id, subscription_id, by=signed_in.email)
-        return _to(f"{ROOT}?done=unsubscribed")
+        return acting.redirect(request, f"{ROOT}?done=unsubscribed")
 
     async def _form(self, request: Request) -> tuple[SignIn, dict[str, str]]:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -173,7 +172,7 @@ async def _find(connection: db.Connection, tenant_id: str, text: str) -> Subject
 def _period(text: str) -> Period:
     try:
         return periods.parse(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise HttpError(400, str(error)) from None
 
 
@@ -187,7 +186,3 @@ def _id(text: str, what: str) -> UUID:
 def _answer(name: str, content: bytes) -> Response:
     headers = {**look.HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/pdf", headers=headers)
-
-
-def _to(address: str) -> RedirectResponse:
-    return RedirectResponse(address, 303, headers=look.HEADERS)

@@ -23,6 +23,7 @@ from farmiq.ui import look, words
 SCHEDULE = "/sites/{site_id}/cameras/{device_id}/schedule"
 # Who changes schedules; the database function asks for the same.
 TECHNICIAN = "technician"
+NOT_VALID = 400
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,21 @@ class SchedulePages:
         form = await self.pages.form(request, signed_in)
         cron = _cron(form.get("cron"))
         try:
-            async with acting.acting(self.pages, request, signed_in) as (connection, company):
-                site, camera = await _camera(connection, request)
-                pages.require(company, TECHNICIAN)
-                await queries.request_change(connection, camera.device_id, cron)
-        except psycopg.errors.InvalidParameterValue:
+            async with acting.caller(self.pages, request, least=TECHNICIAN) as caller:
+                site, camera = await _camera(caller.connection, request)
+                await queries.request_change(caller.connection, camera.device_id, cron)
+        except HttpError as error:
+            if error.status != NOT_VALID:
+                raise
             return await self._page(request, signed_in, entered=cron)
         return acting.redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def cancel_change(self, request: Request) -> Response:
-        signed_in = await self.pages.must_be_signed_in(request)
-        await self.pages.form(request, signed_in)
+        await acting.form(self.pages, request)
         change_id = _id(request, "change_id", "schedule change")
-        async with acting.acting(self.pages, request, signed_in) as (connection, company):
-            site, _ = await _camera(connection, request)
-            pages.require(company, TECHNICIAN)
-            await queries.cancel_change(connection, change_id)
+        async with acting.caller(self.pages, request, least=TECHNICIAN) as caller:
+            site, _ = await _camera(caller.connection, request)
+            await queries.cancel_change(caller.connection, change_id)
         return acting.redirect(request, f"{sites.site_address(site.site_id)}#schedules")
 
     async def _page(self, request: Request, signed_in: SignIn, *, entered: str) -> Response:

@@ -29,7 +29,18 @@ def links() -> list[Link]:
             _("Your account"),
             _("Password, second factor, where you are signed in, language."),
         ),
+        Link(
+            "/settings/companies",
+            _("Companies"),
+            _("Add a company with its first admin."),
+            "super_admin",
+        ),
         Link("/settings/people", _("People"), _("Who may sign in, and what they may do."), "admin"),
+        Link(
+            "/settings/farms",
+            _("Farms and feed"),
+            _("Farms with their time zone, barns, feed products."),
+        ),
         Link("/settings/edges", _("Edges"), _("Invite an edge, see its keys, revoke it.")),
         Link("/devices", _("Devices"), _("Sensors, weigh stations and cameras.")),
         Link(

@@ -67,7 +67,9 @@ class SitePages:
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         view = await self._site(request, signed_in)
-        return await look.fragment(request, "site_detail.html", "parts", view, signed_in.csrf_token)
+        return await look.fragment(
+            request, "site_detail.html", "parts", view, pages.form_token(signed_in, view.company)
+        )
 
     async def image(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
@@ -90,15 +92,13 @@ class SitePages:
 
     async def resend(self, request: Request) -> Response:
         """A person requests an image again (DB2-20); `back` is the page that they came from."""
-        signed_in = await self.pages.must_be_signed_in(request)
-        form = await self.pages.form(request, signed_in)
+        form = await acting.form(self.pages, request)
         image_id = _id(request, "image_id", "image")
-        async with acting.acting(self.pages, request, signed_in) as (connection, company):
-            place = await queries.place_of(connection, image_id)
+        async with acting.caller(self.pages, request, least="operator") as caller:
+            place = await queries.place_of(caller.connection, image_id)
             if place is None:
                 raise _not_found("image")
-            pages.require(company, "operator")
-            await queries.request_resend(connection, image_id)
+            await queries.request_resend(caller.connection, image_id)
         site_id, device_id, day = place
         address = sites.site_address(site_id, day=day, camera=device_id)
         back = look.own_address(form.get("back"))

@@ -16,7 +16,7 @@ from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address, late_f
 from farmiq.cloud.series import CloudBucket
 from farmiq.farm import points
 from farmiq.farm.points import Step
-from farmiq.ui import words
+from farmiq.ui import sentences, words
 from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
@@ -230,7 +230,7 @@ class Chart:
 
     @property
     def marks(self) -> tuple[tuple[datetime, str], ...]:
-        return tuple((alert.opened_at, alert.message) for alert in self.alerts)
+        return tuple((alert.opened_at, sentences.shown(alert.message)) for alert in self.alerts)
 
     @property
     def decimals(self) -> int:

@@ -29,12 +29,13 @@ def steps(progress: Progress, tenant_id: str, *, now: datetime) -> list[Step]:
         Step(
             key="farm",
             title=_("Add a farm and its barns"),
-            text=_("In the cloud, from two files: one row for each farm, one for each barn."),
-            is_done=progress.has_farm and progress.has_barn,
-            commands=(
-                f"farmiq masterdata import farms farms.csv --tenant {tenant_id}",
-                f"farmiq masterdata import barns barns.csv --tenant {tenant_id}",
+            text=_(
+                "Each has a name and a time zone. Many at once come from files, by the command."
             ),
+            is_done=progress.has_farm and progress.has_barn,
+            commands=(f"farmiq masterdata import farms farms.csv --tenant {tenant_id}",),
+            action=_("Add a barn"),
+            href="/batches/barns/new",
         ),
         Step(
             key="edge",

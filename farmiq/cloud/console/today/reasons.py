@@ -14,7 +14,7 @@ from uuid import UUID
 from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
-from farmiq.ui import metrics, words
+from farmiq.ui import metrics, sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -384,7 +384,7 @@ def _of_episodes(
             cause=_cause(episode, explained, cause_of),
             rank=Rank.WARNING if episode.severity == "warning" else Rank.CRITICAL,
             where=_episode_where(known, episode, devices, site),
-            why=episode.message[:1].upper() + episode.message[1:],
+            why=sentences.shown(episode.message),
             since=episode.opened_at,
             href=href,
             action=action,

@@ -15,7 +15,7 @@ from farmiq.cloud.console.weighings import view as weighings
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.plumbing.http import HttpError
-from farmiq.ui import look, words
+from farmiq.ui import look
 
 SESSIONS = "/api/v1/weighvision/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"
@@ -33,10 +33,10 @@ Company = Annotated[
 
 
 class WeighingFilter(api.SpanFilter):
-    """Which sessions, newest first. `day` is a day in the company's zone."""
+    """Which sessions, newest first. `day` is a day by the farm's clock."""
 
     day: Annotated[
-        api.Day | None, Field(description="Begun on this day, in the company's zone.")
+        api.Day | None, Field(description="Begun on this day, by the clock of its farm.")
     ] = None
     farm: Annotated[Id | None, Field(description="Only this farm's.")] = None
     barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
@@ -136,13 +136,8 @@ class WeighingApi(api.Routes):
         signed_in = await self.pages.must_be_signed_in(request)
         wanted = query.page()
         async with self.pages.as_person(request, signed_in) as connection:
-            if query.day:
-                zone = words.zone((await self.pages.company(connection, signed_in)).timezone)
-                begin, end = weighings.bounds(query.day, zone)
-                # Other limits of the time count too.
-                wanted["begin"] = max(begin, query.begin) if query.begin else begin
-                wanted["end"] = min(end, query.end) if query.end else end
-            fetched = await queries.page(connection, wanted, patience_s=self.patience_s)
+            zone = (await self.pages.company(connection, signed_in)).timezone
+            fetched = await queries.page(connection, wanted, zone=zone, patience_s=self.patience_s)
         rows, following = api.cut(
             [_row(weighing) for weighing in fetched], query.limit, at="start_at", key="session_id"
         )
@@ -173,7 +168,10 @@ class WeighingApi(api.Routes):
         """One weigh session with its events and images."""
         signed_in = await self.pages.must_be_signed_in(request)
         async with self.pages.as_person(request, signed_in) as connection:
-            weighing = await queries.find(connection, session_id, patience_s=self.patience_s)
+            zone = (await self.pages.company(connection, signed_in)).timezone
+            weighing = await queries.find(
+                connection, session_id, zone=zone, patience_s=self.patience_s
+            )
             if weighing is None:
                 raise HttpError(404, "there is no such weighing")
             events = await queries.events(connection, session_id)

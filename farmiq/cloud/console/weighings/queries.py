@@ -1,6 +1,7 @@
 """The console's SQL about weighings, with the person's rights (row level security)."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -24,47 +25,58 @@ case when w.batch_id is not null or w.clock_suspect then w.batch_id
 _COLUMNS = f"""
   w.session_id, w.farm_id, w.barn_id, w.device_id, {_STATE} as state, w.status, w.start_at,
   w.end_at, w.initial_weight_kg, w.final_weight_kg, w.image_count, w.media_ids, w.missing,
-  w.cancel_reason, w.received_at, w.station_id, w.clock_suspect
+  w.cancel_reason, w.received_at, w.station_id, w.clock_suspect,
+  coalesce(f.timezone, %(zone)s) as timezone, f.name as farm_name, b.name as barn_name
 """
-_FROM = "from weight_sessions w, (select fn_now() as now) c"
+# A weighing is of the day of its farm's clock; of a farm that nobody registered, of the company's.
+_FROM = """
+from (select fn_now() as now) c, weight_sessions w
+left join farms f on f.farm_id = w.farm_id
+left join barns b on b.farm_id = w.farm_id and b.barn_id = w.barn_id
+"""
+_ON_DAY = """
+  (w.start_at at time zone coalesce(f.timezone, %(zone)s))::date = %(day)s::date
+  and w.start_at > (%(day)s::date - 1)::timestamp at time zone 'UTC'
+  and w.start_at < (%(day)s::date + 2)::timestamp at time zone 'UTC'
+"""
 _WEIGHING = f"select {_COLUMNS}, {_BATCH} as batch_id {_FROM} "
 # A day's page does not show batches, and finding them for thousands of rows takes long.
 _OF_A_DAY = f"select {_COLUMNS}, w.batch_id {_FROM} "
 
 
 async def day(
-    connection: db.Connection, *, begin: datetime, end: datetime, patience_s: float
+    connection: db.Connection, *, day: date, zone: str, patience_s: float
 ) -> list[Weighing]:
     """The weighings of a day, newest first; with the batch only if their station named it."""
     rows = await db.fetch_dicts(
         connection,
-        _OF_A_DAY + "where w.start_at >= %(begin)s and w.start_at < %(end)s "
-        "order by w.start_at desc, w.session_id desc limit %(limit)s",
-        {"begin": begin, "end": end, "patience_s": patience_s, "limit": MAX_A_DAY},
+        f"{_OF_A_DAY} where {_ON_DAY} order by w.start_at desc, w.session_id desc limit %(limit)s",
+        {"day": day, "zone": zone, "patience_s": patience_s, "limit": MAX_A_DAY},
     )
     return list(map(_weighing, rows))
 
 
 async def find(
-    connection: db.Connection, session_id: UUID, *, patience_s: float
+    connection: db.Connection, session_id: UUID, *, zone: str, patience_s: float
 ) -> Weighing | None:
     rows = await db.fetch_dicts(
         connection,
         _WEIGHING + "where w.session_id = %(session_id)s",
-        {"session_id": session_id, "patience_s": patience_s},
+        {"session_id": session_id, "zone": zone, "patience_s": patience_s},
     )
     return _weighing(rows[0]) if rows else None
 
 
 async def page(
-    connection: db.Connection, filters: Mapping[str, Any], *, patience_s: float
+    connection: db.Connection, filters: Mapping[str, Any], *, zone: str, patience_s: float
 ) -> list[Weighing]:
     """A page for the API, newest first; `filters` is a page of a WeighingFilter."""
     rows = await db.fetch_dicts(
         connection,
         f"""
         {_WEIGHING}
-        where (%(farm)s::text is null or w.farm_id = %(farm)s)
+        where (%(day)s::date is null or {_ON_DAY})
+          and (%(farm)s::text is null or w.farm_id = %(farm)s)
           and (%(barn)s::text is null or w.barn_id = %(barn)s)
           and (%(device)s::text is null or w.device_id = %(device)s)
           and (%(batch)s::text is null or {_BATCH} = %(batch)s)
@@ -75,7 +87,7 @@ async def page(
             or (w.start_at, w.session_id) < (%(after_at)s, %(after_id)s))
         order by w.start_at desc, w.session_id desc limit %(limit)s
         """,
-        {**filters, "patience_s": patience_s},
+        {**filters, "zone": zone, "patience_s": patience_s},
     )
     return list(map(_weighing, rows))
 
@@ -106,43 +118,32 @@ async def here(connection: db.Connection, media_ids: Sequence[UUID]) -> set[UUID
     return {row[0] for row in rows}
 
 
-async def beside(
-    connection: db.Connection, weighing: Weighing, *, begin: datetime, end: datetime
-) -> tuple[UUID | None, UUID | None]:
-    """The weighings before and after this one, within these bounds."""
-    at = {"at": weighing.start_at, "id": weighing.session_id, "begin": begin, "end": end}
-    cursor = await connection.execute(
-        """
-        select
-          (select session_id from weight_sessions
-            where start_at >= %(begin)s and (start_at, session_id) < (%(at)s, %(id)s)
-            order by start_at desc, session_id desc limit 1),
-          (select session_id from weight_sessions
-            where start_at < %(end)s and (start_at, session_id) > (%(at)s, %(id)s)
-            order by start_at, session_id limit 1)
-        """,
-        at,
-    )
-    ((before, after),) = await cursor.fetchall()
-    return before, after
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The weighings before and after one on its day, and which of how many it is."""
+
+    before: UUID | None
+    after: UUID | None
+    number: int
+    total: int
 
 
-async def place(
-    connection: db.Connection, weighing: Weighing, *, begin: datetime, end: datetime
-) -> tuple[int, int]:
-    """Which of how many weighings within these bounds it is, the earliest first."""
-    rows = await db.fetch_all(
+async def beside(connection: db.Connection, weighing: Weighing, *, day: date, zone: str) -> Beside:
+    rows = await db.fetch_as(
         connection,
-        """
-        select count(*) filter (where (start_at, session_id) <= (%s, %s)), count(*)
-        from weight_sessions where start_at >= %s and start_at < %s
-        """,
-        weighing.start_at,
-        weighing.session_id,
-        begin,
-        end,
+        Beside,
+        f"""
+        with of_day as (
+          select w.session_id, row_number() over (order by w.start_at, w.session_id) as number,
+            count(*) over () as total,
+            lag(w.session_id) over (order by w.start_at, w.session_id) as before,
+            lead(w.session_id) over (order by w.start_at, w.session_id) as after
+          {_FROM} where {_ON_DAY})
+        select before, after, number, total from of_day where session_id = %(id)s
+        """,  # noqa: S608 - our own words
+        {"day": day, "zone": zone, "id": weighing.session_id},
     )
-    return rows[0][0], rows[0][1]
+    return rows[0] if rows else Beside(None, None, 1, 1)
 
 
 async def estimate(connection: db.Connection, weighing: Weighing) -> Estimate | None:

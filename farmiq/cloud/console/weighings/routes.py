@@ -74,15 +74,14 @@ class WeighingPages:
     async def _day(self, request: Request, signed_in: SignIn) -> View:
         query = api.parse(DayFilter, request).query()
         async with self.pages.visit(request, signed_in) as (connection, company, now):
-            zone = words.zone(company.timezone)
-            begin, end = weighings.bounds(query.day or now.astimezone(zone).date(), zone)
+            day = query.day or now.astimezone(words.zone(company.timezone)).date()
             weighings_of_day = await queries.day(
-                connection, begin=begin, end=end, patience_s=self.patience_s
+                connection, day=day, zone=company.timezone, patience_s=self.patience_s
             )
             shown = weighings.on_page(weighings.matching_of(weighings_of_day, query), query.page)
             here = await queries.here(connection, queries.pictures(shown))
             last_at = None if weighings_of_day else await queries.last_at(connection)
-            targets = await queries.targets(connection, query.day or now.astimezone(zone).date())
+            targets = await queries.targets(connection, day)
         # In a thread, like rendering: a large farm must not delay other requests.
         return await asyncio.to_thread(
             weighings.view,
@@ -98,13 +97,12 @@ class WeighingPages:
     async def _detail(self, request: Request, signed_in: SignIn) -> Detail:
         session_id = _session_id(request)
         async with self.pages.visit(request, signed_in) as (connection, company, now):
-            weighing = await self._find(connection, session_id)
+            weighing = await self._find(connection, session_id, company.timezone)
             events = await queries.events(connection, session_id)
             here = await queries.here(connection, weighing.media_ids)
-            zone = words.zone(company.timezone)
-            begin, end = weighings.bounds(weighing.start_at.astimezone(zone).date(), zone)
-            before, after = await queries.beside(connection, weighing, begin=begin, end=end)
-            place = await queries.place(connection, weighing, begin=begin, end=end)
+            zone = words.zone(weighing.timezone or company.timezone)
+            day = weighing.start_at.astimezone(zone).date()
+            beside = await queries.beside(connection, weighing, day=day, zone=company.timezone)
             estimate = await queries.estimate(connection, weighing)
         return weighings.detail(
             company,
@@ -112,15 +110,15 @@ class WeighingPages:
             events,
             here=here,
             image=_image_number(request.query_params.get("image")),
-            before=before,
-            after=after,
-            place=place,
+            before=beside.before,
+            after=beside.after,
+            place=(beside.number, beside.total),
             estimate=estimate,
             now=now,
         )
 
-    async def _find(self, connection: db.Connection, session_id: UUID) -> Weighing:
-        weighing = await queries.find(connection, session_id, patience_s=self.patience_s)
+    async def _find(self, connection: db.Connection, session_id: UUID, zone: str) -> Weighing:
+        weighing = await queries.find(connection, session_id, zone=zone, patience_s=self.patience_s)
         if weighing is None:
             raise HttpError(404, "there is no such weighing")
         return weighing

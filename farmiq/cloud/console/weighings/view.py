@@ -17,7 +17,6 @@ from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry.view import WORTH_SAYING_S
 from farmiq.cloud.console.weighings import spreads
 from farmiq.cloud.console.weighings.spreads import Spread
-from farmiq.farm import buckets
 from farmiq.messages import weighvision
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
@@ -72,6 +71,21 @@ class Weighing:
     received_at: datetime
     station_id: str | None = None
     clock_suspect: bool = False
+    timezone: str | None = None
+    farm_name: str | None = None
+    barn_name: str | None = None
+
+    @property
+    def barn(self) -> str:
+        return self.barn_name or self.barn_id
+
+    @property
+    def farm(self) -> str:
+        return self.farm_name or self.farm_id
+
+    def zone(self, otherwise: ZoneInfo) -> ZoneInfo:
+        """That of its farm."""
+        return words.zone(self.timezone) if self.timezone else otherwise
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -182,6 +196,7 @@ class View:
     incomplete: int
     tabs: tuple[Tab, ...]
     stations: tuple[str, ...]
+    barns: int
     spread: Spread | None
     last_day: date | None
     page: str = "weighings"
@@ -299,11 +314,6 @@ class Detail:
         return address(self.row.weighing, path="/parts", image=self.shown)
 
 
-def bounds(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """When a day of the zone begins and ends; it may have 23 or 25 hours."""
-    return buckets.midnight(day, zone.key), buckets.midnight(day + timedelta(days=1), zone.key)
-
-
 def view(
     company: Company,
     weighings: Sequence[Weighing],
@@ -325,14 +335,15 @@ def view(
     counts = Counter(weighing.state for weighing in of_station)
     return View(
         company=company,
-        zone=words.zone_name(zone, now),
+        zone=_zone_words({weighing.timezone for weighing in weighings}, zone, now),
         now=now,
         as_of=now.astimezone(zone).strftime("%H:%M:%S"),
         query=query,
         day=query.day or today,
         is_today=(query.day or today) == today,
         rows=tuple(
-            row(weighing, here=here, zone=zone) for weighing in on_page(matching, query.page)
+            row(weighing, here=here, zone=weighing.zone(zone))
+            for weighing in on_page(matching, query.page)
         ),
         matching=len(matching),
         total=len(of_station),
@@ -341,12 +352,21 @@ def view(
         stations=tuple(
             sorted({weighing.device_id for weighing in weighings if weighing.device_id})
         ),
+        barns=len({(weighing.farm_id, weighing.barn_id) for weighing in of_station}),
         spread=spreads.spread(
             [weight for e in of_station if (weight := e.final_weight_kg) is not None],
             target_kg=_target(of_station, targets or {}),
         ),
         last_day=last_at.astimezone(zone).date() if last_at else None,
     )
+
+
+def _zone_words(names: Collection[str | None], zone: ZoneInfo, now: datetime) -> str:
+    """The one zone of all that is shown; else that each time is by its own farm's clock."""
+    if len(names) > 1:
+        return _("the zone of each farm")
+    own = next(iter(names), None)
+    return words.zone_name(words.zone(own) if own else zone, now)
 
 
 def _target(
@@ -421,7 +441,7 @@ def detail(
     estimate: Estimate | None = None,
 ) -> Detail:
     """`before` and `after` are the weighings beside it on its day; `place`: which of how many."""
-    zone = words.zone(company.timezone)
+    zone = weighing.zone(words.zone(company.timezone))
     pictures = tuple(
         Picture(media_id=media_id, here=media_id in here) for media_id in weighing.media_ids
     )

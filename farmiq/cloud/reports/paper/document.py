@@ -12,7 +12,7 @@ from farmiq.cloud.reports.paper.charts import Box
 from farmiq.cloud.reports.paper.sheet import INNER, MARGIN, WIDTH, Sheet, cut, wrapped
 from farmiq.cloud.reports.periods import Period
 from farmiq.cloud.reports.queries import Alert, Listed, Note
-from farmiq.ui import i18n, words
+from farmiq.ui import i18n, sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -289,7 +289,7 @@ def _alerts(paper: Sheet, alerts: Listed[Alert], timezone: str, *, with_barn: bo
             paper,
             wording.severity(alert),
             wording.alert_time(alert, zone),
-            barn + alert.message,
+            barn + sentences.translated(alert.message),
             _TONES[alert.severity],
         )
 

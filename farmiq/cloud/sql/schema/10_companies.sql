@@ -23,6 +23,8 @@ create policy companies_service on companies for select to farmiq_service using 
 create policy companies_service_update on companies for update to farmiq_service
   using (true) with check (true);
 create policy companies_jobs on companies for select to farmiq_jobs using (true);
+create policy companies_jobs_add on companies for insert to farmiq_jobs with check (true);
 grant select on companies to authenticated, farmiq_service;
 grant update (second_factor_from) on companies to farmiq_service;
 grant select (company_id, tenant_id, name, timezone) on companies to farmiq_jobs;
+grant insert (company_id, tenant_id, name, timezone) on companies to farmiq_jobs;

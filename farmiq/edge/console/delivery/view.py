@@ -11,7 +11,7 @@ from farmiq.edge.console.delivery.queries import Backlog
 from farmiq.edge.console.tenant import PageView, Tenant
 from farmiq.edge.console.today.view import Link, link, link_sentence
 from farmiq.edge.sync import rules
-from farmiq.ui import words
+from farmiq.ui import sentences, words
 from farmiq.ui.i18n import gettext as _
 
 # What a page shows of a message; the rest is a download away (`farmiq quarantine show`).
@@ -94,7 +94,7 @@ def delivery_view(
             to_cloud.state
         ],
         why=(
-            rules.describe_error(backlog.error_code, backlog.error_message)
+            sentences.translated(rules.describe_error(backlog.error_code, backlog.error_message))
             if backlog.failures
             else ""
         ),

@@ -9,7 +9,7 @@ from farmiq.edge.console.delivery.queries import Backlog
 from farmiq.edge.console.tenant import PageView, Tenant
 from farmiq.edge.console.today.queries import Day, Silent
 from farmiq.edge.sync import rules
-from farmiq.ui import words
+from farmiq.ui import sentences, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -47,7 +47,9 @@ def link_sentence(to_cloud: Link, backlog: Backlog, *, since: str) -> str:
     if to_cloud.state == "never":
         return _("This edge has not reached the cloud yet. What arrives is stored here.")
     if to_cloud.state == "refused":
-        return _("The cloud does not let this edge in: %(reason)s.") % {"reason": to_cloud.reason}
+        return _("The cloud does not let this edge in: %(reason)s.") % {
+            "reason": sentences.translated(to_cloud.reason)
+        }
     values = {"since": since, "count": words.number(backlog.waiting)}
     return (_online_text if to_cloud.state == "reached" else _offline_text)(backlog) % values
 
@@ -179,7 +181,7 @@ def _of_alerts(alerts: Sequence[Mapping[str, Any]], tenant: Tenant) -> list[Reas
             tone=_TONES[alert["severity"]],
             word=severities[alert["severity"]],
             where=place(alert["subject"], tenant.tenant_id),
-            why=alert["message"],
+            why=sentences.shown(alert["message"]),
             since=alert["raised_at"],
             closes=(alert["kind"], alert["subject"]) if tenant.may("alerts", "operator") else None,
             key=str(alert["alert_id"]),

@@ -125,7 +125,7 @@ def test_reasons_of_the_posting_stand_at_their_fields() -> None:
         {"field": "feed_lot_id", "reason": "no lot 'x' was received"},
     ]
     assert fields.errors_of(details, "") == {
-        "at": "Is in the future.",
+        "at": "This moment has not come yet.",
         "value": "Value of water must be between 0 and 10.",
         "feed_lot_id": "No lot 'x' was received.",
     }

@@ -1,9 +1,8 @@
 """What the pages about weighings say."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -173,14 +172,6 @@ def test_a_weight_on_the_edge_of_a_bar_is_in_the_bar_that_begins_there() -> None
     assert [(round(bar.low, 3), bar.count) for bar in bars if bar.count] == [
         (2.0, 1), (2.3, 1), (2.6, 1),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-15", 24)]
-)
-def test_day_bounds_follow_the_zone_and_its_clock_changes(day: str, hours: int) -> None:
-    begin, end = weighings.bounds(date.fromisoformat(day), ZoneInfo("Europe/Berlin"))
-    assert end - begin == timedelta(hours=hours)
 
 
 def test_steps_go_through_images_and_then_to_the_next_weighing() -> None:

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.settings.edges import queries, view
 from farmiq.cloud.console.settings.edges.view import Invitation, View
 from farmiq.cloud.identity.store import SignIn
@@ -67,7 +66,7 @@ class EdgePages:
             known = re.match(ID_PATTERN, edge_id) and (not key_id or _KEY.fullmatch(key_id))
             if not known or not await queries.revoke(connection, company, edge_id, key_id):
                 raise HttpError(404, "there is no such edge with a good key")
-        return RedirectResponse(ROOT, 303, headers=look.HEADERS)
+        return acting.redirect(request, ROOT)
 
     def _address(self, request: Request) -> str:
         """Typed into a shell, so nothing but a plain address."""

@@ -8,15 +8,15 @@ from uuid import UUID
 
 import psycopg
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
 
-from farmiq.cloud.console import pages
+from farmiq.cloud.console import acting, pages
 from farmiq.cloud.console.settings.people import queries, view
 from farmiq.cloud.console.settings.people.view import OneTimePassword, View
 from farmiq.cloud.edges import registry
 from farmiq.cloud.identity import passwords
 from farmiq.cloud.identity.checks import TooBusyError
 from farmiq.cloud.identity.store import SignIn
+from farmiq.messages.wording import worded
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 from farmiq.ui import look, words
@@ -55,10 +55,10 @@ class PeoplePages:
             return await self._page(request, signed_in, given=form, errors=errors)
         email = form["email"].strip().lower()
         made = OneTimePassword(email, new_password())
-        hashed = await self._hashed(signed_in, made.password)
+        secret = await hashed(self.pages, signed_in, made.password)
 
         async def insert(connection: db.Connection) -> None:
-            await queries.add(connection, email, form["role"], hashed)
+            await queries.add(connection, email, form["role"], secret)
 
         try:
             await self._change(request, signed_in, insert)
@@ -82,11 +82,11 @@ class PeoplePages:
         """As `add`: the new password is on this answer only."""
         signed_in, _form = await self._form(request)
         user_id, password = _user_id(request), new_password()
-        hashed = await self._hashed(signed_in, password)
+        secret = await hashed(self.pages, signed_in, password)
         emails: list[str] = []
 
         async def reset(connection: db.Connection) -> None:
-            await queries.reset_password(connection, user_id, hashed)
+            await queries.reset_password(connection, user_id, secret)
             person = await queries.find(connection, user_id)
             emails.extend([person.email] if person else [])
 
@@ -125,15 +125,6 @@ class PeoplePages:
         http.allow(request, signed_in.email)
         return signed_in, form
 
-    async def _hashed(self, signed_in: SignIn, password: str) -> str:
-        """In a thread and in turn: a hash takes 64 MiB and a core."""
-        try:
-            async with self.pages.sign_ins.checks.slot(signed_in.email, known=True):
-                return await asyncio.to_thread(passwords.hashed, password)
-        except TooBusyError as error:
-            busy = "too many passwords are being checked: try again"
-            raise HttpError(429, busy, retry_after_s=error.retry_after_s) from None
-
     async def _change(
         self,
         request: Request,
@@ -160,7 +151,7 @@ class PeoplePages:
         except _NOT_POSSIBLE as error:
             problem = view.reason(db.first_line(error))
             return await self._page(request, signed_in, problem=problem)
-        return RedirectResponse(ROOT, 303, headers=look.HEADERS)
+        return acting.redirect(request, ROOT)
 
     async def _page(
         self,
@@ -187,6 +178,16 @@ class PeoplePages:
         )
         status = 422 if errors or problem else 200
         return await self.pages.page("people.html", signed_in, shown, status=status)
+
+
+async def hashed(console: pages.Pages, signed_in: SignIn, password: str) -> str:
+    """In a thread and in turn: a hash takes 64 MiB and a core."""
+    try:
+        async with console.sign_ins.checks.slot(signed_in.email, known=True):
+            return await asyncio.to_thread(passwords.hashed, password)
+    except TooBusyError as error:
+        busy = worded("too many passwords are being checked: try again")
+        raise HttpError(429, busy, retry_after_s=error.retry_after_s) from None
 
 
 def new_password() -> str:

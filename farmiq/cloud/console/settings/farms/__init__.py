@@ -1,0 +1,1 @@
+"""Farms, barns and feed products: listed, added and changed."""

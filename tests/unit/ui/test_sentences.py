@@ -1,0 +1,116 @@
+"""Sentences that the product makes in English, as pages in another language show them."""
+
+import re
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from farmiq.farm import growth, heads
+from farmiq.farm.alerts import advice, defaults, rules
+from farmiq.farm.alerts.rules import Subject
+from farmiq.farm.growth import DailyMean, NotEnoughDataError
+from farmiq.farm.postings import Stay
+from farmiq.messages import barn
+from farmiq.plumbing.broker import flood
+from farmiq.ui import elsewhere, i18n, sentences
+from farmiq.ui.entry import fields
+
+FUNCTIONS = Path(__file__).parents[3] / "farmiq/cloud/sql/functions"
+# Words that no German sentence has; species and names of settings stay as people wrote them.
+ENGLISH = re.compile(r"\b(the|of|above|below|no|for|reading|days|hours?|minutes?|more|than|is)\b")
+
+
+def german(text: str) -> str:
+    with i18n.use("de"):
+        return sentences.translated(text)
+
+
+def test_every_default_rule_has_a_german_sentence() -> None:
+    shown = {german(rules.sentence(rule)) for rule in defaults.DEFAULTS}
+    assert [text for text in shown if ENGLISH.search(text)] == []
+    assert "Temperatur über 33 °C, für 10 Minuten (pig; ab 70 Tagen Alter)" in shown
+
+
+def test_the_stored_text_of_an_alert_gets_its_values_back() -> None:
+    subject = Subject("north/b2/dev-1", "north", "b2", "dev-1")
+    rule = next(rule for rule in defaults.DEFAULTS if rule.rule_id == "default.heat.any")
+    said = rules.sentence(rule, subject=subject, names={"b2": "House in the wood"})
+    stored = rules.with_value(said, 41.25, "°C")
+    assert stored == "temperature of dev-1 in House in the wood above 38 °C for 5 minutes: 41.25 °C"
+    assert (
+        german(stored)
+        == "Temperatur von dev-1 in House in the wood über 38 °C, für 5 Minuten: 41,25 °C"
+    )
+
+
+def test_a_metric_that_only_the_farm_knows_keeps_its_name() -> None:
+    assert german("soil moisture in barn 3 above 3.5: 5") == "soil moisture in Stall 3 über 3,5: 5"
+
+
+def test_what_to_do_is_german_for_every_rule() -> None:
+    texts = {
+        advice.advice(source="rule", signal=rule.signal, condition=rule.condition)
+        for rule in defaults.DEFAULTS
+    } | {advice.advice(source=source, signal=None, condition=None) for source in ("edge", "x")}
+    assert [text for text in texts if german(text) == text] == []
+
+
+def test_why_there_is_no_forecast_is_german() -> None:
+    with pytest.raises(NotEnoughDataError) as none:
+        growth.fit([])
+    with pytest.raises(NotEnoughDataError) as few:
+        growth.fit([DailyMean(1, 0.1, 5)])
+    assert german(str(none.value)) == "es gibt noch keine Wiegungen"
+    assert german(str(few.value)).startswith("es gibt Wiegungen von 1 Tagen; ")
+
+
+def test_a_refusal_is_shown_at_its_field_in_german() -> None:
+    reason = heads.too_many("mortality", 12, 3)
+    with i18n.use("de"):
+        errors = fields.errors_of([{"field": "value", "reason": reason}], "")
+    assert errors == {"value": "Mehr, als da sind: 3 Tiere der Herde sind an diesem Tag noch da."}
+
+
+def test_a_rule_of_barn_records_is_german() -> None:
+    with pytest.raises(ValueError, match="negative") as wrong:
+        barn.RecordContent(record_type="mortality", value=-1)
+    assert german(str(wrong.value)) == "der Wert darf nicht negativ sein (mortality)"
+
+
+def test_english_pages_and_unknown_texts_stay_as_they_are() -> None:
+    text = "temperature above 38 °C for 5 minutes"
+    assert sentences.translated(text) == text
+    assert german("a text of somebody in a barn") == "a text of somebody in a barn"
+    hostile = "temperature " + "of in on above for " * 100
+    assert german(hostile) == hostile
+
+
+def as_said(pattern: str) -> str:
+    return re.sub(r"%\(\w+\)s", "%s", pattern)
+
+
+@pytest.mark.parametrize("pattern", elsewhere.OF_SQL)
+def test_patterns_of_sql_are_those_of_the_functions(pattern: str) -> None:
+    said = as_said(pattern)
+    written = [file.read_text() for file in FUNCTIONS.glob("*.sql")]
+    # raise exception has a lone % for a value
+    assert any(said in text or said.replace("%s", "%") in text for text in written)
+
+
+def test_patterns_of_floods_are_recognized() -> None:
+    pause = flood.Pause(datetime(2026, 11, 18, 10, tzinfo=UTC), 2)
+    for held in (None, pause):
+        said = flood.describe(flood.Flow(5, 20), held)
+        assert german(said).startswith("es sendet mehr als 5 messages je Sekunde")
+
+
+def test_a_day_of_a_refusal_keeps_its_date() -> None:
+    class Event:
+        farm_id, barn_id = "f", "b"
+
+    stay = Stay("f", "b", date(2026, 11, 1), None, date(2026, 10, 1))
+    reason = stay.problem("B1", Event())  # type: ignore[arg-type]
+    assert german(reason or "") == (
+        "die Herde 'B1' ist ab 2026-11-01 in diesem Stall, nicht am 2026-10-01"
+    )
