@@ -36,9 +36,9 @@ def evaluate(folder: Folder, *, mm_per_pixel: Calibration = None) -> int:
     """
     from farmiq.farm.vision import evaluation
 
-    found = evaluation.evaluate(_sessions(folder, mm_per_pixel))
-    terminal.print_result(_figures(found), *_lines(found))
-    is_better = found.mape is not None and found.mape < (found.baseline_mape or 0.0)
+    result = evaluation.evaluate(_sessions(folder, mm_per_pixel))
+    terminal.print_result(_figures(result), *_lines(result))
+    is_better = result.mape is not None and result.mape < (result.baseline_mape or 0.0)
     return 0 if is_better else 3
 
 
@@ -59,13 +59,13 @@ def explain(
     from farmiq.farm.vision.manifest import Scope
 
     sessions = _sessions(folder, mm_per_pixel)
-    session = next((each for each in sessions if each.name == animal), None)
+    session = next((item for item in sessions if item.name == animal), None)
     if session is None:
         raise ValueError(f"weights.csv in {folder} has no {animal!r}")
     others = [
         example
-        for each in sessions
-        if each.name != animal and (example := evaluation.example(each))
+        for item in sessions
+        if item.name != animal and (example := evaluation.example(item))
     ]
     trained = training.train(
         others,
@@ -74,15 +74,15 @@ def explain(
         mm_per_pixel=mm_per_pixel,
     )
     fitted = None if isinstance(trained, training.NotEnough) else model.of(trained)
-    said = estimate.estimate(session.measurements, fitted)
+    answer = estimate.estimate(session.measurements, fitted)
     neighbours = []
-    if fitted is not None and said.features is not None:
-        learned = [(each.session_id, each.weight_kg, each.features) for each in others]
+    if fitted is not None and answer.features is not None:
+        learned = [(item.session_id, item.weight_kg, item.features) for item in others]
         neighbours = [
             explaining.Neighbour(
                 near.name, near.weight_kg, near.distance, _first_frame(folder / near.name)
             )
-            for near in explaining.neighbours_of(said.features, learned, fitted.manifest)
+            for near in explaining.neighbours_of(answer.features, learned, fitted.manifest)
         ]
     images = _images(folder / animal)
     if not images:
@@ -91,22 +91,22 @@ def explain(
         frames.look(
             images[0].read_bytes(), reference=_reference(folder), mm_per_pixel=mm_per_pixel
         ),
-        said,
+        answer,
         fitted.manifest if fitted else None,
         neighbours,
-        title=f"{animal}, {said.frames_used} of {said.frames_total} frames used",
+        title=f"{animal}, {answer.frames_used} of {answer.frames_total} frames used",
         weight_kg=session.weight_kg,
     )
     out.write_bytes(picture)
-    kg = said.predicted_weight_kg
+    kg = answer.predicted_weight_kg
     terminal.print_result(
         {
             "out": out,
             "predicted_weight_kg": kg,
-            "confidence": said.confidence,
-            "reason": said.reason,
+            "confidence": answer.confidence,
+            "reason": answer.reason,
         },
-        f"{out}: " + (f"no estimate: {said.reason}" if kg is None else f"{kg:.3f} kg"),
+        f"{out}: " + (f"no estimate: {answer.reason}" if kg is None else f"{kg:.3f} kg"),
     )
     return 0 if kg is not None else 3
 
@@ -156,8 +156,8 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _reference(folder: Path) -> bytes | None:
-    found = [path for path in _images(folder) if path.stem == "reference"]
-    return found[0].read_bytes() if found else None
+    result = [path for path in _images(folder) if path.stem == "reference"]
+    return result[0].read_bytes() if result else None
 
 
 def _first_frame(folder: Path) -> "Image | None":
@@ -172,43 +172,42 @@ def _first_frame(folder: Path) -> "Image | None":
     return None
 
 
-def _figures(found: "Evaluation") -> dict[str, object]:
+def _figures(result: "Evaluation") -> dict[str, object]:
     import msgspec
 
     return {
-        name: value for name, value in msgspec.to_builtins(found).items() if name != "predictions"
+        name: value for name, value in msgspec.to_builtins(result).items() if name != "predictions"
     } | {
         "animals": [
             {
-                "animal": each.name,
-                "weight_kg": each.weight_kg,
-                "predicted_weight_kg": each.estimate.predicted_weight_kg,
-                "low_kg": each.estimate.low_kg,
-                "high_kg": each.estimate.high_kg,
-                "confidence": each.estimate.confidence,
-                "reason": each.estimate.reason,
-                "frames_used": each.estimate.frames_used,
+                "animal": item.name,
+                "weight_kg": item.weight_kg,
+                "predicted_weight_kg": item.estimate.predicted_weight_kg,
+                "low_kg": item.estimate.low_kg,
+                "high_kg": item.estimate.high_kg,
+                "confidence": item.estimate.confidence,
+                "reason": item.estimate.reason,
+                "frames_used": item.estimate.frames_used,
             }
-            for each in found.predictions
+            for item in result.predictions
         ]
     }
 
 
-def _lines(found: "Evaluation") -> list[str]:
-    silent = ", ".join(f"{count} {reason}" for reason, count in found.silent.items())
-    lines = [
-        f"animals    {found.n_sessions}, {found.n_predicted} estimated; silent: {silent or 'none'}"
-    ]
-    if found.mape is None:
+def _lines(result: "Evaluation") -> list[str]:
+    silent = ", ".join(f"{count} {reason}" for reason, count in result.silent.items())
+    counts = f"{result.n_sessions}, {result.n_predicted} estimated"
+    lines = [f"animals    {counts}; silent: {silent or 'none'}"]
+    if result.mape is None:
         return lines
     return [
         *lines,
-        f"error      {found.mape:.1%} (MAPE, each left out of the model)",
-        f"baseline   {found.baseline_mape:.1%} (the mean of the others)",
-        f"coverage   {_percent(found.coverage)} of the weights lie in their 90 % interval",
-        f"order      rank correlation {found.rank_correlation:.2f}",
-        f"confidence {_percent(found.confidence_right)} where the error was at most 5 %",
-        f"           {_percent(found.confidence_wrong)} where it was more",
+        f"error      {result.mape:.1%} (MAPE, each left out of the model)",
+        f"baseline   {result.baseline_mape:.1%} (the mean of the others)",
+        f"coverage   {_percent(result.coverage)} of the weights lie in their 90 % interval",
+        f"order      rank correlation {result.rank_correlation:.2f}",
+        f"confidence {_percent(result.confidence_right)} where the error was at most 5 %",
+        f"           {_percent(result.confidence_wrong)} where it was more",
     ]
 
 

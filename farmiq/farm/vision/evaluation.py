@@ -72,7 +72,7 @@ def evaluate(sessions: Sequence[Session]) -> Evaluation:
     for group in sorted({session.group for session in sessions}):
         others = [session for session in sessions if session.group != group]
         trained = training.train(
-            [found for session in others if (found := examples[session.name])],
+            [result for session in others if (result := examples[session.name])],
             scope=Scope(camera_id="evaluation", species="any"),
             cut_off=max((session.at for session in others), default=sessions[0].at),
         )
@@ -80,39 +80,39 @@ def evaluate(sessions: Sequence[Session]) -> Evaluation:
         mean_kg = float(np.mean([session.weight_kg for session in others])) if others else math.nan
         for session in sessions:
             if session.group == group:
-                said = estimate.estimate(session.measurements, fitted)
-                predictions.append(_prediction(session, said, mean_kg))
+                answer = estimate.estimate(session.measurements, fitted)
+                predictions.append(_prediction(session, answer, mean_kg))
     return _evaluation(predictions)
 
 
-def _prediction(session: Session, said: Estimate, mean_kg: float) -> Prediction:
-    predicted_kg = said.predicted_weight_kg
+def _prediction(session: Session, answer: Estimate, mean_kg: float) -> Prediction:
+    predicted_kg = answer.predicted_weight_kg
     return Prediction(
         name=session.name,
         weight_kg=session.weight_kg,
         baseline_kg=mean_kg,
         error=None if predicted_kg is None else abs(predicted_kg / session.weight_kg - 1),
-        estimate=said,
+        estimate=answer,
     )
 
 
 def _evaluation(predictions: list[Prediction]) -> Evaluation:
-    answered = [found for found in predictions if found.error is not None]
-    reasons = [found.estimate.reason or "" for found in predictions if found.error is None]
-    errors = np.array([found.error for found in answered], dtype=np.float64)
-    confidence = np.array([found.estimate.confidence for found in answered])
+    answered = [result for result in predictions if result.error is not None]
+    reasons = [result.estimate.reason or "" for result in predictions if result.error is None]
+    errors = np.array([result.error for result in answered], dtype=np.float64)
+    confidence = np.array([result.estimate.confidence for result in answered])
     right = errors <= RIGHT_WITHIN
-    bounded = [found for found in answered if found.estimate.low_kg is not None]
+    bounded = [result for result in answered if result.estimate.low_kg is not None]
     return Evaluation(
         n_sessions=len(predictions),
         n_predicted=len(answered),
         silent={reason: reasons.count(reason) for reason in sorted(set(reasons))},
         mape=_mean(errors),
-        baseline_mape=_mean([abs(each.baseline_kg / each.weight_kg - 1) for each in answered]),
-        coverage=_mean([float(_is_inside(found)) for found in bounded]),
+        baseline_mape=_mean([abs(item.baseline_kg / item.weight_kg - 1) for item in answered]),
+        coverage=_mean([float(_is_inside(result)) for result in bounded]),
         rank_correlation=training.rank_correlation(
-            np.array([found.estimate.predicted_weight_kg for found in answered], np.float64),
-            np.array([found.weight_kg for found in answered], np.float64),
+            np.array([result.estimate.predicted_weight_kg for result in answered], np.float64),
+            np.array([result.weight_kg for result in answered], np.float64),
         )
         if answered
         else None,
@@ -122,9 +122,9 @@ def _evaluation(predictions: list[Prediction]) -> Evaluation:
     )
 
 
-def _is_inside(found: Prediction) -> bool:
-    low_kg, high_kg = found.estimate.low_kg, found.estimate.high_kg
-    return low_kg is not None and high_kg is not None and low_kg <= found.weight_kg <= high_kg
+def _is_inside(result: Prediction) -> bool:
+    low_kg, high_kg = result.estimate.low_kg, result.estimate.high_kg
+    return low_kg is not None and high_kg is not None and low_kg <= result.weight_kg <= high_kg
 
 
 def _mean(values: Sequence[float] | np.typing.NDArray[np.float64]) -> float | None:

@@ -36,7 +36,7 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 def draw(
     sight: Sight,
-    said: Estimate,
+    answer: Estimate,
     manifest: Manifest | None,
     neighbours: Sequence[Neighbour],
     *,
@@ -52,9 +52,9 @@ def draw(
         page.paste(_fitted(_outlined(sight.frame, sight.mask), TILE), (350, 40))
     pen.text((20, 40 + TILE + 4), "frame", fill=_FAINT)
     pen.text((350, 40 + TILE + 4), _frame_words(sight), fill=_FAINT)
-    _draw_features(pen, said, manifest)
+    _draw_features(pen, answer, manifest)
     _draw_neighbours(page, pen, neighbours)
-    _draw_estimate(pen, said, weight_kg)
+    _draw_estimate(pen, answer, weight_kg)
     file = io.BytesIO()
     page.save(file, "PNG")
     return file.getvalue()
@@ -69,7 +69,7 @@ def neighbours_of(
 ) -> list[Neighbour]:
     """The nearest of (name, weight, features), by the distance that the model uses itself."""
     mean = manifest.feature_mean
-    found = [
+    result = [
         Neighbour(
             name,
             weight_kg,
@@ -77,7 +77,7 @@ def neighbours_of(
         )
         for name, weight_kg, theirs in learned
     ]
-    return sorted(found, key=lambda neighbour: neighbour.distance)[:count]
+    return sorted(result, key=lambda neighbour: neighbour.distance)[:count]
 
 
 def _fitted(frame: Image, side_px: int) -> Pictures.Image:
@@ -104,20 +104,20 @@ def _frame_words(sight: Sight) -> str:
     )
 
 
-def _draw_features(pen: ImageDraw.ImageDraw, said: Estimate, manifest: Manifest | None) -> None:
+def _draw_features(pen: ImageDraw.ImageDraw, answer: Estimate, manifest: Manifest | None) -> None:
     left, top = 690, 40
     pen.text((left, top - 22), "features, beside what was learned", fill=_FAINT)
     for row, name in enumerate(FEATURES):
         y = top + row * LINE
         pen.text((left, y), name, fill=_INK)
-        if said.features is None:
+        if answer.features is None:
             continue
-        pen.text((left + 120, y), f"{said.features[row]:.2f}", fill=_INK)
+        pen.text((left + 120, y), f"{answer.features[row]:.2f}", fill=_INK)
         if manifest is not None:
             spread = math.sqrt(manifest.feature_covariance[row][row])
-            away = (said.features[row] - manifest.feature_mean[row]) / max(spread, 1e-9)
+            difference = (answer.features[row] - manifest.feature_mean[row]) / max(spread, 1e-9)
             middle = left + 170 + BAR_PX / 2
-            reach = float(np.clip(away / BAR_SPREADS, -1, 1)) * BAR_PX / 2
+            reach = float(np.clip(difference / BAR_SPREADS, -1, 1)) * BAR_PX / 2
             pen.line((middle, y, middle, y + LINE - 4), fill=_FAINT)
             pen.rectangle(
                 (min(middle, middle + reach), y + 3, max(middle, middle + reach), y + LINE - 7),
@@ -138,25 +138,25 @@ def _draw_neighbours(
         pen.text((left, top + 24 + THUMB), words, fill=_INK)
 
 
-def _draw_estimate(pen: ImageDraw.ImageDraw, said: Estimate, weight_kg: float | None) -> None:
+def _draw_estimate(pen: ImageDraw.ImageDraw, answer: Estimate, weight_kg: float | None) -> None:
     top = HEIGHT - 100
     known = "" if weight_kg is None else f"; the scale said {weight_kg:.2f} kg"
-    if said.predicted_weight_kg is None:
-        pen.text((20, top), f"no estimate: {said.reason}{known}", fill=_INK)
+    if answer.predicted_weight_kg is None:
+        pen.text((20, top), f"no estimate: {answer.reason}{known}", fill=_INK)
         return
-    words = f"{said.predicted_weight_kg:.2f} kg, confidence {said.confidence:.2f}{known}"
-    if said.low_kg is None or said.high_kg is None:
-        pen.text((20, top), f"{words}; no interval: {said.reason}", fill=_INK)
+    words = f"{answer.predicted_weight_kg:.2f} kg, confidence {answer.confidence:.2f}{known}"
+    if answer.low_kg is None or answer.high_kg is None:
+        pen.text((20, top), f"{words}; no interval: {answer.reason}", fill=_INK)
         return
-    pen.text((20, top), f"{words}; 90 %: {said.low_kg:.2f} to {said.high_kg:.2f} kg", fill=_INK)
-    values = [said.low_kg, said.high_kg, *([weight_kg] if weight_kg else [])]
+    pen.text((20, top), f"{words}; 90 %: {answer.low_kg:.2f} to {answer.high_kg:.2f} kg", fill=_INK)
+    values = [answer.low_kg, answer.high_kg, *([weight_kg] if weight_kg else [])]
     low, high = min(values) * 0.97, max(values) * 1.03
     x = {
         value: 40 + (value - low) / (high - low) * (WIDTH - 80)
-        for value in (*values, said.predicted_weight_kg)
+        for value in (*values, answer.predicted_weight_kg)
     }
-    pen.line((x[said.low_kg], top + 45, x[said.high_kg], top + 45), fill=_ACCENT, width=8)
-    middle = x[said.predicted_weight_kg]
+    pen.line((x[answer.low_kg], top + 45, x[answer.high_kg], top + 45), fill=_ACCENT, width=8)
+    middle = x[answer.predicted_weight_kg]
     pen.line((middle, top + 32, middle, top + 58), fill=_INK, width=3)
     if weight_kg:
         pen.ellipse((x[weight_kg] - 6, top + 39, x[weight_kg] + 6, top + 51), outline=_INK, width=2)

@@ -89,13 +89,13 @@ def look(
         return Sight(frame, None, _unusable(problem, quality))
     empty = _usable(reference, frame)
     quality["reference"] = float(empty is not None)
-    found = masks.find(frame, empty)
-    parts = [part for part in masks.components(found.mask) if part.mean() >= MIN_PART]
-    problem = _problem_of_parts(parts, found, has_reference=empty is not None)
+    result = masks.find(frame, empty)
+    parts = [part for part in masks.components(result.mask) if part.mean() >= MIN_PART]
+    problem = _problem_of_parts(parts, result, has_reference=empty is not None)
     if not parts or problem in ("empty_scale", "no_animal"):
         return Sight(frame, None, _unusable(problem or "no_animal", quality))
     animal = parts[0]
-    quality |= _quality_of_mask(animal, parts, found)
+    quality |= _quality_of_mask(animal, parts, result)
     problem = problem or _problem_of_edge(animal, quality, has_reference=empty is not None)
     if problem:
         return Sight(frame, animal, _unusable(problem, quality))
@@ -168,8 +168,8 @@ def _problem_of_light(quality: dict[str, float]) -> str | None:
     return "too_blurred" if quality["blur"] < BLURRED else None
 
 
-def _problem_of_parts(parts: list[Mask], found: Found, *, has_reference: bool) -> str | None:
-    if not has_reference and found.contrast < MIN_CONTRAST:
+def _problem_of_parts(parts: list[Mask], result: Found, *, has_reference: bool) -> str | None:
+    if not has_reference and result.contrast < MIN_CONTRAST:
         return "no_animal"
     if not parts or parts[0].mean() < MIN_ANIMAL:
         return "empty_scale" if has_reference else "no_animal"
@@ -185,17 +185,17 @@ def _problem_of_parts(parts: list[Mask], found: Found, *, has_reference: bool) -
     return "two_animals" if has_reference and _is_joined(parts[0]) else None
 
 
-def _quality_of_mask(animal: Mask, parts: list[Mask], found: Found) -> dict[str, float]:
+def _quality_of_mask(animal: Mask, parts: list[Mask], result: Found) -> dict[str, float]:
     outline = shape.outline(animal)
     height, width = animal.shape
     y, x = np.nonzero(animal)
-    away = np.hypot(x.mean() / width - 0.5, y.mean() / height - 0.5) / np.hypot(0.5, 0.5)
+    difference = np.hypot(x.mean() / width - 0.5, y.mean() / height - 0.5) / np.hypot(0.5, 0.5)
     return {
-        "mask_agreement": found.agreement,
-        "contrast": found.contrast,
+        "mask_agreement": result.agreement,
+        "contrast": result.contrast,
         "components": float(len(parts)),
         "border_contact": _at_the_edge(animal) / max(len(outline), 1),
-        "centre_offset": float(away),
+        "centre_offset": float(difference),
         "area": float(animal.mean()),
     }
 

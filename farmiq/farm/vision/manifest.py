@@ -67,9 +67,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Mahalanobis distance from what it was trained on; infinite where that is no number."""
         if len(features) != len(self.feature_mean):
             return math.inf
-        away = [value - mean for value, mean in zip(features, self.feature_mean, strict=True)]
+        difference = [value - mean for value, mean in zip(features, self.feature_mean, strict=True)]
         solved: list[float] = []
-        for row, value in zip(self._root, away, strict=True):
+        for row, value in zip(self._root, difference, strict=True):
             done = sum(a * b for a, b in zip(row, solved, strict=False))
             solved.append((value - done) / row[len(solved)])
         total = sum(value * value for value in solved)

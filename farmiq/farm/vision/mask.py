@@ -5,7 +5,7 @@ has changed; a shadow dims all channels alike and leaves the floor's grain, an a
 Without one it is what differs in colour from the edge of the frame. Then GrabCut draws the outline.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -27,14 +27,14 @@ WEIGHTS = (
 INTERCEPT = -8.21
 MAX_LOG_ODDS = 6.0
 # In levels after the gamma of a camera; unexplained differences in units of five levels.
-DARKEST_SHADOW, SHADOW_AWAY, SHADOW_ODDS = 0.62, 3.0, 0.5
+DARKEST_SHADOW, MAX_SHADOW_CHANGE, SHADOW_ODDS = 0.62, 3.0, 0.5
 # Beyond these log odds GrabCut may not change what a pixel is.
 SURE = 4.0
 GAP_PX, GAP_ODDS = 11, 1.0
 GRABCUT_ROUNDS = 2
 MARGIN_PX = 14
 # Half of a frame may be animal: the light is compared where the rest is.
-LIGHT_ROUNDS, MIN_LIGHT_AWAY = 4, 0.02
+LIGHT_ROUNDS, MIN_LIGHT_CHANGE = 4, 0.02
 # Without a reference: the middle is likelier an animal than the edge.
 MIDDLE, TO_THE_EDGE = 2.0, 4.5
 COLOUR_ROUNDS = 6
@@ -97,19 +97,19 @@ def _odds_by_change(image: Image, reference: Image) -> Plane:
         odds += weight * measure + capped * np.minimum(measure, 1.0)
     # What may be a shadow is left to GrabCut: to the colours of the whole animal.
     ratio = (seen * empty).sum(axis=2) / ((empty * empty).sum(axis=2) + 1.0)
-    shadow = (measures[-1] < SHADOW_AWAY) & (ratio > DARKEST_SHADOW) & (ratio < 1)
+    shadow = (measures[-1] < MAX_SHADOW_CHANGE) & (ratio > DARKEST_SHADOW) & (ratio < 1)
     odds[shadow] = np.minimum(odds[shadow], SHADOW_ODDS)
     # An animal as grey as the slats shows only where the gaps were.
     odds = np.maximum(odds, _box(odds, GAP_PX) - GAP_ODDS)
-    return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS)
+    return np.asarray(np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), np.float32)
 
 
 def changes(seen: Plane, empty: Plane) -> tuple[Plane, ...]:
     """What has changed between two pictures in the same light, pixel by pixel."""
     both = (seen * empty).sum(axis=2)
     power = (empty * empty).sum(axis=2) + 1.0
-    away = seen - empty
-    distance = np.sqrt((away * away).sum(axis=2))
+    difference = seen - empty
+    distance = np.sqrt((difference * difference).sum(axis=2))
     ratio = both / power
     # The part that no shadow explains: in a shadow the picture is the floor's, times a number.
     other = seen - np.clip(ratio, DARKEST_SHADOW, 1.02)[..., None] * empty
@@ -145,8 +145,8 @@ def _in_the_same_light(seen: Plane, empty: Plane) -> Plane:
     fitted = np.zeros((3, 3), np.float32)
     fitted[0] = np.median(ratio, axis=0)
     for _ in range(LIGHT_ROUNDS):
-        away = np.abs(ratio - places @ fitted).max(axis=1)
-        near = away <= max(1.5 * float(np.median(away)), MIN_LIGHT_AWAY)
+        difference = np.abs(ratio - places @ fitted).max(axis=1)
+        near = difference <= max(1.5 * float(np.median(difference)), MIN_LIGHT_CHANGE)
         fitted = np.linalg.lstsq(places[near], ratio[near], rcond=None)[0].astype(np.float32)
     slope = fitted[0] + across[None, :, None] * fitted[1] + down[:, None, None] * fitted[2]
     return np.asarray((empty + 4) * np.exp(np.clip(slope, -3, 3)) - 4, np.float32)
@@ -161,8 +161,8 @@ def _odds_by_colour(image: Image) -> Plane:
     for number in range(COLOUR_ROUNDS):
         inside = np.asarray(1 / (1 + np.exp(-odds)), np.float32)
         by_colour = np.log(_histogram(bins, inside)) - np.log(_histogram(bins, 1 - inside))
-        found = cv2.GaussianBlur(np.clip(by_colour, -4, 4)[bins], (5, 5), 0)
-        odds = np.asarray(prior / (1 + number) + 1.5 * found, np.float32)
+        result = cv2.GaussianBlur(np.clip(by_colour, -4, 4)[bins], (5, 5), 0)
+        odds = np.asarray(prior / (1 + number) + 1.5 * result, np.float32)
     return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
@@ -176,7 +176,7 @@ def _colour_bins(image: Image) -> NDArray[np.int64]:
 def _histogram(bins: NDArray[np.int64], weights: Plane) -> Plane:
     """The share of each colour, smoothed a little."""
     counts = np.bincount(bins.ravel(), weights.ravel(), LIGHT_BINS * HUE_BINS**2)
-    cube = counts.astype(np.float32).reshape(LIGHT_BINS, HUE_BINS, HUE_BINS)
+    cube: NDArray[Any] = counts.reshape(LIGHT_BINS, HUE_BINS, HUE_BINS)
     for axis in range(3):
         cube = (np.roll(cube, 1, axis) + 2 * cube + np.roll(cube, -1, axis)) / 4
     return np.asarray(cube.ravel() / max(float(cube.sum()), 1e-9) + 2e-5, np.float32)

@@ -47,8 +47,8 @@ def features(mask: Mask, *, unit: float) -> tuple[float, ...]:
 
 def outline(mask: Mask) -> NDArray[np.int32]:
     """The longest outline of a mask."""
-    found, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    return np.asarray(max(found, key=len), dtype=np.int32)
+    result, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return np.asarray(max(result, key=len), dtype=np.int32)
 
 
 def inner_radius(mask: Mask) -> float:

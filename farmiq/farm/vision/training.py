@@ -130,28 +130,28 @@ def decide(
     better evidence than what it said of itself.
     """
     new = trained.manifest
-    said = f"error {new.cv_mape:.1%} in {new.n_sessions} sessions"
+    answer = f"error {new.cv_mape:.1%} in {new.n_sessions} sessions"
     if new.cv_mape >= new.baseline_mape:
-        return _shadow(f"{said} is not below {new.baseline_mape:.1%} without a camera")
+        return _shadow(f"{answer} is not below {new.baseline_mape:.1%} without a camera")
     if new.better_by_t < MIN_BETTER_T or new.rank_correlation < MIN_RANK_CORRELATION:
         return _shadow(
-            f"{said} is below {new.baseline_mape:.1%} without a camera, but that may be chance "
+            f"{answer} is below {new.baseline_mape:.1%} without a camera, but that may be chance "
             f"(t {new.better_by_t:.1f} of {MIN_BETTER_T}, rank correlation "
             f"{new.rank_correlation:.2f} of {MIN_RANK_CORRELATION})"
         )
     if current is not None and current.schema == new.schema:
         present = current.cv_mape if current_mape is None else current_mape
         if new.cv_mape >= present:
-            return _shadow(f"{said} is not below {present:.1%} of the current model")
-    return Decision(state="promoted", reason=f"{said}; {new.baseline_mape:.1%} without a camera")
+            return _shadow(f"{answer} is not below {present:.1%} of the current model")
+    return Decision(state="promoted", reason=f"{answer}; {new.baseline_mape:.1%} without a camera")
 
 
 def fit(features: Array, log_kg: Array) -> Fit:
     """Ridge regression, once more without what lies far off."""
     fitted = _ridge(features, log_kg)
-    away = np.abs(log_kg - features @ fitted.coefficients - fitted.intercept)
-    usual = max(MAX_OUTLYING * 1.4826 * float(np.median(away)), MIN_OUTLYING)
-    near = away <= usual
+    difference = np.abs(log_kg - features @ fitted.coefficients - fitted.intercept)
+    usual = max(MAX_OUTLYING * 1.4826 * float(np.median(difference)), MIN_OUTLYING)
+    near = difference <= usual
     return (
         fitted
         if near.all() or near.sum() < MIN_SESSIONS - 1
@@ -173,9 +173,9 @@ def _ridge(features: Array, log_kg: Array) -> Fit:
 def _left_out_error(left: Array, singular: Array, target: Array, strength: float) -> float:
     """Mean absolute error of each row left out of its own fit (PRESS), in closed form."""
     share = singular**2 / (singular**2 + strength)
-    away = target - left @ (share * (left.T @ target))
+    difference = target - left @ (share * (left.T @ target))
     leverage = 1 / len(target) + (left**2) @ share
-    return float(np.mean(np.abs(away / np.maximum(1 - leverage, 1e-3))))
+    return float(np.mean(np.abs(difference / np.maximum(1 - leverage, 1e-3))))
 
 
 def _too_few(n_sessions: int, n_groups: int) -> str | None:
@@ -201,10 +201,10 @@ def _manifest(
     baseline_kg = _baseline(learned, kg, fold)
     error, baseline_error = np.abs(predicted_kg / kg - 1), np.abs(baseline_kg / kg - 1)
     mean, covariance = _gaussian(features)
-    away = np.log(kg) - left_out
+    difference = np.log(kg) - left_out
     distances = _left_out_distances(features, fold)
     quality = np.array([example.quality for example in learned])
-    weight = _quality_weight(quality, away)
+    weight = _quality_weight(quality, difference)
     spreads = [
         manifests.spread(value, middle=float(quality.mean()), weight=weight) for value in quality
     ]
@@ -222,8 +222,10 @@ def _manifest(
         rank_correlation=rank_correlation(left_out, kg),
         baseline_mape=float(baseline_error.mean()),
         better_by_t=_student(baseline_error - error, fold),
-        residual_sd=max(1.4826 * float(np.median(np.abs(away - np.median(away)))), 1e-3),
-        residuals=tuple(sorted((np.abs(away) / spreads).tolist())),
+        residual_sd=max(
+            1.4826 * float(np.median(np.abs(difference - np.median(difference)))), 1e-3
+        ),
+        residuals=tuple(sorted((np.abs(difference) / spreads).tolist())),
         quality_mean=float(quality.mean()),
         quality_weight=weight,
         has_interval=len(learned) >= MIN_INTERVAL_SESSIONS,
@@ -235,9 +237,9 @@ def _manifest(
     )
 
 
-def _quality_weight(quality: Array, away: Array) -> float:
+def _quality_weight(quality: Array, difference: Array) -> float:
     """How ln |error| goes with quality, shrunk; better frames never count as worse."""
-    size = np.log(np.abs(away) + ERROR_FLOOR)
+    size = np.log(np.abs(difference) + ERROR_FLOOR)
     spread = max(float(quality.std()), MIN_SPREAD)
     standard = (quality - quality.mean()) / spread
     slope = float(standard @ (size - size.mean()) / (standard @ standard + SHRINK_QUALITY))
@@ -271,9 +273,9 @@ def _left_out_distances(features: Array, fold: NDArray[np.int64]) -> Array:
     for number in np.unique(fold):
         inside = fold != number
         mean, covariance = _gaussian(features[inside])
-        away = features[~inside] - mean
+        difference = features[~inside] - mean
         distances[~inside] = np.sqrt(
-            np.einsum("ij,ij->i", away, np.linalg.solve(covariance, away.T).T)
+            np.einsum("ij,ij->i", difference, np.linalg.solve(covariance, difference.T).T)
         )
     return distances
 

@@ -76,11 +76,11 @@ class Animal:
         """x, y and radius in mm, around the middle of the body, of the discs that make it up."""
         along, radii = self._body()
         arc = (along - 0.5) * self.length_mm
-        turn = pose.bend * (along - 0.5) * 2
+        angle = pose.bend * (along - 0.5) * 2
         step = np.gradient(arc)
-        x, y = np.cumsum(np.cos(turn) * step), np.cumsum(np.sin(turn) * step)
+        x, y = np.cumsum(np.cos(angle) * step), np.cumsum(np.sin(angle) * step)
         x, y = x - x[len(x) // 2], y - y[len(y) // 2]
-        nose = float(turn[-1]) + pose.head_turn
+        nose = float(angle[-1]) + pose.head_angle
         reach = np.linspace(0.04, 0.26, 6) * self.length_mm * pose.head_reach
         head_x, head_y = x[-1] + np.cos(nose) * reach, y[-1] + np.sin(nose) * reach
         head_r = 0.5 * self.head * self.width_mm * np.linspace(1.05, 0.55, 6)
@@ -106,13 +106,13 @@ class Pose:
     y_mm: float = 0.0
     heading: float = 0.0
     bend: float = 0.0
-    head_turn: float = 0.0
+    head_angle: float = 0.0
     head_reach: float = 1.0
     tail: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class Rendered:
     """A picture, RGB, and the true mask of the animals in it (wires in front left out)."""
 
     image: NDArray[np.uint8]
@@ -149,7 +149,7 @@ def pose(chance: Generator) -> Pose:
         y_mm=float(chance.uniform(-70, 70)),
         heading=float(chance.choice([0.0, math.pi])) + float(chance.uniform(-0.35, 0.35)),
         bend=float(chance.normal(0, 0.16)),
-        head_turn=float(chance.normal(0, 0.3)),
+        head_angle=float(chance.normal(0, 0.3)),
         head_reach=float(chance.uniform(0.6, 1.1)),
         tail=float(chance.normal(0, 0.6)),
     )
@@ -179,33 +179,33 @@ class Scene:
         self._shade = float(chance.uniform(0.4, 0.8) if hard else 0.75)
         self._wires, self._wire_tone = self._wire_mask(chance)
 
-    def empty(self, seed: int = 0) -> Shot:
+    def empty(self, seed: int = 0) -> Rendered:
         """The empty scale."""
-        return self.shot((), seed)
+        return self.render((), seed)
 
-    def shot(
+    def render(
         self, animals: Sequence[tuple[Animal, Pose]], seed: int, *, hand: float | None = None
-    ) -> Shot:
+    ) -> Rendered:
         """A picture of these animals; `hand` is where an arm comes in from, 0 to 1 of the side."""
         chance = np.random.default_rng([seed, 2])
         albedo = self._ground * self._dirt(chance)
         body = np.zeros((self.height, self.width), np.float32)
         lit = np.ones_like(body)
-        for one, stand in animals:
-            albedo, lit, body = self._put(albedo, lit, body, one, stand)
+        for subject, stand in animals:
+            albedo, lit, body = self._put(albedo, lit, body, subject, stand)
         if hand is not None:
             albedo, lit = self._arm(albedo, lit, hand)
         mask = body > 0.5  # noqa: PLR2004 - half of the pixel
         albedo = np.where(self._wires[..., None], self._wire_tone, albedo)
         picture = albedo * (lit * self._lamp_light(chance))[..., None]
         picture = picture * np.array([1 + self._warm, 1.0, 1 - self._warm], np.float32)
-        return Shot(self._exposed(picture, chance, moves=bool(animals)), mask)
+        return Rendered(self._exposed(picture, chance, moves=bool(animals)), mask)
 
     def _put(
-        self, albedo: Plane, lit: Plane, body: Plane, one: Animal, stand: Pose
+        self, albedo: Plane, lit: Plane, body: Plane, subject: Animal, stand: Pose
     ) -> tuple[Plane, Plane, Plane]:
-        cover, depth = self._silhouette(one, stand)
-        back = 0.5 * one.width_mm * one.height_ratio
+        cover, depth = self._silhouette(subject, stand)
+        back = 0.5 * subject.width_mm * subject.height_ratio
         shift = self._slope * 1.6 * back / self.mm_per_pixel
         shadow = _moved(cover, math.sin(self._lamp) * shift, math.cos(self._lamp) * shift)
         shadow = _blurred(shadow, 1.0 + 0.18 * shift)
@@ -213,19 +213,19 @@ class Scene:
         round_ = 0.62 + 0.38 * np.sqrt(np.clip(1 - (1 - np.clip(depth, 0, 1)) ** 2, 0, 1))
         side = _moved(depth, -math.sin(self._lamp) * 2, -math.cos(self._lamp) * 2) - depth
         shading = np.clip(round_ + 0.8 * self._slope * side, 0.2, 1.4)
-        skin = self._skin(one)
+        skin = self._skin(subject)
         albedo = albedo * (1 - cover[..., None]) + skin * shading[..., None] * cover[..., None]
         return albedo, lit * (1 - cover) + cover, np.maximum(body, cover)
 
-    def _silhouette(self, one: Animal, stand: Pose) -> tuple[Plane, Plane]:
+    def _silhouette(self, subject: Animal, stand: Pose) -> tuple[Plane, Plane]:
         """How much of each pixel it covers, and how deep inside it is (0 at the edge, 1 inside)."""
-        x, y, radius = one.discs(stand)
+        x, y, radius = subject.discs(stand)
         # What is higher is nearer to the camera and looks larger.
-        nearer = CAMERA_MM / (CAMERA_MM - 0.5 * one.width_mm * one.height_ratio)
+        nearer = CAMERA_MM / (CAMERA_MM - 0.5 * subject.width_mm * subject.height_ratio)
         scale = nearer / self.mm_per_pixel
-        turn, lean = math.cos(stand.heading), math.sin(stand.heading)
-        centre_x = self.width / 2 + (x * turn - y * lean + stand.x_mm) * scale
-        centre_y = self.height / 2 + (x * lean + y * turn + stand.y_mm) * scale
+        angle, lean = math.cos(stand.heading), math.sin(stand.heading)
+        centre_x = self.width / 2 + (x * angle - y * lean + stand.x_mm) * scale
+        centre_y = self.height / 2 + (x * lean + y * angle + stand.y_mm) * scale
         r = radius * scale
         rows = np.arange(self.height, dtype=np.float32)[:, None]
         columns = np.arange(self.width, dtype=np.float32)[None, :]
@@ -236,13 +236,13 @@ class Scene:
             if top >= bottom or left >= right:
                 continue
             part = inside[top:bottom, left:right]
-            away = np.hypot(rows[top:bottom] - cy, columns[:, left:right] - cx)
-            np.maximum(part, cr - away, out=part)
+            difference = np.hypot(rows[top:bottom] - cy, columns[:, left:right] - cx)
+            np.maximum(part, cr - difference, out=part)
         return np.clip(inside + 0.5, 0, 1), np.clip(inside / max(float(r.max()), 1.0), 0, 1)
 
-    def _skin(self, one: Animal) -> Plane:
-        chance = np.random.default_rng([one.seed, 3])
-        tone = np.asarray(_SKINS[one.skin], np.float32) * float(chance.uniform(0.85, 1.15))
+    def _skin(self, subject: Animal) -> Plane:
+        chance = np.random.default_rng([subject.seed, 3])
+        tone = np.asarray(_SKINS[subject.skin], np.float32) * float(chance.uniform(0.85, 1.15))
         fur = 1 + 0.10 * self._noise(chance, 24) + 0.05 * self._noise(chance, 4)
         skin = tone * fur[..., None]
         if self.hard:
@@ -289,10 +289,10 @@ class Scene:
         tone = np.zeros((self.height, self.width), np.float32)
         count = self.height * self.width // 70
         x, y = chance.uniform(0, self.width, count), chance.uniform(0, self.height, count)
-        turn, light = chance.uniform(0, math.pi, count), chance.uniform(-0.7, 0.7, count)
+        angle, light = chance.uniform(0, math.pi, count), chance.uniform(-0.7, 0.7, count)
         for place in range(-4, 5):
-            column = np.clip(x + place * np.cos(turn), 0, self.width - 1).astype(int)
-            row = np.clip(y + place * np.sin(turn), 0, self.height - 1).astype(int)
+            column = np.clip(x + place * np.cos(angle), 0, self.width - 1).astype(int)
+            row = np.clip(y + place * np.sin(angle), 0, self.height - 1).astype(int)
             tone[row, column] = light
         return tone
 
@@ -323,19 +323,19 @@ class Scene:
         rows = np.linspace(-1, 1, self.height, dtype=np.float32)[:, None]
         columns = np.linspace(-1, 1, self.width, dtype=np.float32)[None, :]
         wander = 0.12 if self.hard else 0.03
-        turn = self._lamp + float(chance.normal(0, wander))
+        angle = self._lamp + float(chance.normal(0, wander))
         slope = self._slope + float(chance.normal(0, wander / 3))
         gain = self._light * math.exp(float(chance.normal(0, wander)))
-        across = np.cos(turn) * columns + np.sin(turn) * rows
+        across = np.cos(angle) * columns + np.sin(angle) * rows
         fall = 1 - 0.18 * (rows**2 + columns**2) / 2
         return np.asarray(gain * (1 + 0.5 * slope * across) * fall, np.float32)
 
     def _exposed(self, picture: Plane, chance: Generator, *, moves: bool) -> NDArray[np.uint8]:
         if self.hard and moves and chance.random() < 0.4:  # noqa: PLR2004
-            length, turn = float(chance.uniform(1, 4)), float(chance.uniform(0, math.pi))
+            length, angle = float(chance.uniform(1, 4)), float(chance.uniform(0, math.pi))
             places = np.linspace(-0.5, 0.5, 5) * length
             picture = np.mean(
-                [_moved(picture, math.sin(turn) * at, math.cos(turn) * at) for at in places],
+                [_moved(picture, math.sin(angle) * at, math.cos(angle) * at) for at in places],
                 axis=0,
                 dtype=np.float32,
             )
@@ -368,8 +368,8 @@ def _stretch(size: int, points: int) -> Plane:
 @lru_cache(maxsize=256)
 def _band(size: int, sigma: float) -> Plane:
     """A Gaussian blur of one axis as a matrix."""
-    away = np.arange(size)[:, None] - np.arange(size)[None, :]
-    weights = np.exp(-0.5 * (away / sigma) ** 2)
+    difference = np.arange(size)[:, None] - np.arange(size)[None, :]
+    weights = np.exp(-0.5 * (difference / sigma) ** 2)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 

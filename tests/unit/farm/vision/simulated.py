@@ -40,9 +40,9 @@ def examples(count: int, seed: int, *, noise: float = 0.02) -> list[Example]:
 
 
 def trained(learned: list[Example]) -> Trained:
-    found = training.train(learned, scope=SCOPE, cut_off=AT)
-    assert isinstance(found, Trained)
-    return found
+    result = training.train(learned, scope=SCOPE, cut_off=AT)
+    assert isinstance(result, Trained)
+    return result
 
 
 def fitted(count: int, seed: int = 0) -> Model:
@@ -54,5 +54,5 @@ def frames(example: Example, count: int = 3) -> list[Measurement]:
     return [Measurement(features=example.features, quality=GOOD, problem=None)] * count
 
 
-def said(example: Example, by: Model) -> estimate.Estimate:
+def answer(example: Example, by: Model) -> estimate.Estimate:
     return estimate.estimate(frames(example), by)

@@ -26,11 +26,11 @@ if DUCKS.exists():
                 (tmp_path / bird.name / frame.name).symlink_to(frame)
         answer = CliRunner().invoke(app, ["vision", "evaluate", str(tmp_path), "--json"])
         assert answer.exit_code == 0, answer.output
-        found = json.loads(answer.stdout)
+        result = json.loads(answer.stdout)
 
-        assert found["n_predicted"] == found["n_sessions"] == 25
-        assert found["mape"] <= 0.055 < found["baseline_mape"]
-        assert found["rank_correlation"] > 0.85
+        assert result["n_predicted"] == result["n_sessions"] == 25
+        assert result["mape"] <= 0.055 < result["baseline_mape"]
+        assert result["rank_correlation"] > 0.85
 
     def test_explained_duck_is_one_picture(tmp_path: Path) -> None:
         few = ["01", "03", "05", "07", "09", "11", "13", "15", "17", "19", "21"]

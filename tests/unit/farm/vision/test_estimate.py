@@ -21,8 +21,8 @@ def fifty() -> Model:
 
 def test_estimate_after_fifty_sessions_is_within_five_percent_and_in_order(fifty: Model) -> None:
     others = simulated.examples(100, seed=90)
-    said = [simulated.said(other, fifty).predicted_weight_kg for other in others]
-    pairs = [(kg, other.weight_kg) for kg, other in zip(said, others, strict=True) if kg]
+    answer = [simulated.answer(other, fifty).predicted_weight_kg for other in others]
+    pairs = [(kg, other.weight_kg) for kg, other in zip(answer, others, strict=True) if kg]
     predicted, truth = np.array(pairs).T
 
     assert len(pairs) >= 95
@@ -38,9 +38,9 @@ def test_interval_contains_the_truth_in_nine_of_ten_cases(sessions: int) -> None
     for seed in range(REPETITIONS):
         fitted = simulated.fitted(sessions, seed)
         for other in simulated.examples(40, seed=1000 + seed):
-            said = simulated.said(other, fitted)
-            if said.low_kg is not None and said.high_kg is not None:
-                inside.append(said.low_kg <= other.weight_kg <= said.high_kg)
+            answer = simulated.answer(other, fitted)
+            if answer.low_kg is not None and answer.high_kg is not None:
+                inside.append(answer.low_kg <= other.weight_kg <= answer.high_kg)
 
     assert len(inside) > 0.9 * 40 * REPETITIONS
     assert 0.85 <= np.mean(inside) <= 0.97
@@ -48,13 +48,13 @@ def test_interval_contains_the_truth_in_nine_of_ten_cases(sessions: int) -> None
 
 def test_confidence_is_the_share_of_small_errors(fifty: Model) -> None:
     others = simulated.examples(200, seed=91)
-    answers = [(simulated.said(other, fifty), other.weight_kg) for other in others]
+    answers = [(simulated.answer(other, fifty), other.weight_kg) for other in others]
     right = [
-        abs(said.predicted_weight_kg / kg - 1) <= 0.05
-        for said, kg in answers
-        if said.predicted_weight_kg
+        abs(answer.predicted_weight_kg / kg - 1) <= 0.05
+        for answer, kg in answers
+        if answer.predicted_weight_kg
     ]
-    confidence = [said.confidence for said, _ in answers if said.predicted_weight_kg]
+    confidence = [answer.confidence for answer, _ in answers if answer.predicted_weight_kg]
 
     assert abs(np.mean(right) - np.mean(confidence)) < 0.15
 
@@ -62,12 +62,12 @@ def test_confidence_is_the_share_of_small_errors(fifty: Model) -> None:
 def test_poor_frames_lower_confidence_and_widen_the_interval_where_they_did_so_before() -> None:
     learned = [
         msgspec.structs.replace(
-            each,
+            item,
             quality=0.4 if number % 2 else 0.9,
-            weight_kg=each.weight_kg
+            weight_kg=item.weight_kg
             * math.exp((0.15 if number % 4 == 1 else -0.15) * (number % 2)),
         )
-        for number, each in enumerate(simulated.examples(80, seed=3))
+        for number, item in enumerate(simulated.examples(80, seed=3))
     ]
     manifest = simulated.trained(learned).manifest
 
@@ -80,11 +80,11 @@ def test_poor_frames_lower_confidence_and_widen_the_interval_where_they_did_so_b
 def test_features_unlike_all_learned_ones_get_no_estimate(fifty: Model) -> None:
     usual = simulated.examples(1, seed=92)[0]
     twice = msgspec.structs.replace(usual, features=tuple(x + 0.7 for x in usual.features))
-    said = simulated.said(twice, fifty)
+    answer = simulated.answer(twice, fifty)
 
-    assert said.predicted_weight_kg is None
-    assert (said.reason, said.confidence) == ("out_of_distribution", 0.0)
-    assert said.features == twice.features
+    assert answer.predicted_weight_kg is None
+    assert (answer.reason, answer.confidence) == ("out_of_distribution", 0.0)
+    assert answer.features == twice.features
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -94,10 +94,10 @@ def test_features_that_are_no_numbers_get_no_estimate(bad: float, fifty: Model) 
 
 
 def test_model_of_few_sessions_is_provisional_and_gives_no_interval() -> None:
-    said = simulated.said(simulated.examples(1, seed=93)[0], simulated.fitted(19))
+    answer = simulated.answer(simulated.examples(1, seed=93)[0], simulated.fitted(19))
 
-    assert said.predicted_weight_kg is not None
-    assert (said.low_kg, said.high_kg, said.reason) == (None, None, "provisional_model")
+    assert answer.predicted_weight_kg is not None
+    assert (answer.low_kg, answer.high_kg, answer.reason) == (None, None, "provisional_model")
 
 
 def test_session_without_usable_frames_names_the_commonest_problem(fifty: Model) -> None:
@@ -105,10 +105,10 @@ def test_session_without_usable_frames_names_the_commonest_problem(fifty: Model)
         Measurement(features=None, quality={}, problem=problem)
         for problem in ("empty_scale", "hand", "empty_scale")
     ]
-    said = estimate.estimate(frames, fifty)
+    answer = estimate.estimate(frames, fifty)
 
-    assert said.predicted_weight_kg is None
-    assert (said.reason, said.frames_used, said.frames_total) == ("empty_scale", 0, 3)
+    assert answer.predicted_weight_kg is None
+    assert (answer.reason, answer.frames_used, answer.frames_total) == ("empty_scale", 0, 3)
     assert estimate.estimate([], fifty).reason == "no_frames"
 
 
@@ -122,14 +122,14 @@ def test_two_animals_in_most_frames_spoil_the_good_ones(fifty: Model) -> None:
 
 def test_session_without_a_model_still_gives_features_to_learn_from() -> None:
     example = simulated.examples(1, seed=95)[0]
-    said = estimate.estimate(simulated.frames(example), None)
+    answer = estimate.estimate(simulated.frames(example), None)
 
-    assert (said.reason, said.model_version) == ("no_model", "none")
-    assert said.features == example.features
+    assert (answer.reason, answer.model_version) == ("no_model", "none")
+    assert answer.features == example.features
 
 
 def test_model_of_another_feature_schema_is_not_used(fifty: Model) -> None:
     other = simulated.fitted(20)
     other.manifest = msgspec.structs.replace(fifty.manifest, schema="older")
-    said = simulated.said(simulated.examples(1, seed=96)[0], other)
-    assert said.reason == "other_feature_schema"
+    answer = simulated.answer(simulated.examples(1, seed=96)[0], other)
+    assert answer.reason == "other_feature_schema"

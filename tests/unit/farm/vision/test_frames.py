@@ -31,7 +31,7 @@ class Place:
 def place() -> Place:
     scene = Scene(4)
     animal = scenes.animal(np.random.default_rng(4), skin="pink")
-    frame = scene.shot([(animal, Pose())], 1).jpeg()
+    frame = scene.render([(animal, Pose())], 1).jpeg()
     return Place(scene, animal, scene.empty().jpeg(), frame)
 
 
@@ -48,10 +48,10 @@ def test_masks_of_rendered_animals_match_the_true_ones() -> None:
         chance = np.random.default_rng([seed, 77])
         scene = Scene(seed)
         shown = scenes.animal(chance, skin=skin)
-        shot = scene.shot([(shown, scenes.pose(chance))], seed + 1)
-        sight = frames.look(shot.jpeg(80), reference=scene.empty(seed).jpeg(80))
+        render = scene.render([(shown, scenes.pose(chance))], seed + 1)
+        sight = frames.look(render.jpeg(80), reference=scene.empty(seed).jpeg(80))
         if sight.mask is not None and estimate.is_usable(sight.measurement):
-            overlaps.append(masks.overlap(sight.mask, shot.mask.astype(np.uint8)))
+            overlaps.append(masks.overlap(sight.mask, render.mask.astype(np.uint8)))
 
     assert len(overlaps) >= len(PLACES) - 1
     assert np.mean(overlaps) >= 0.9
@@ -84,7 +84,7 @@ def test_empty_scale_is_no_animal(place: Place) -> None:
 
 def test_hand_is_no_animal(place: Place) -> None:
     for shown in ((), ((place.animal, Pose(x_mm=250)),)):
-        frame = place.scene.shot(shown, 3, hand=0.5).jpeg()
+        frame = place.scene.render(shown, 3, hand=0.5).jpeg()
         assert frames.measure(frame, reference=place.reference).problem == "hand"
 
 
@@ -92,12 +92,12 @@ def test_hand_is_no_animal(place: Place) -> None:
 def test_two_animals_are_not_weighed_as_one(apart_mm: float, place: Place) -> None:
     small = scenes.animal(np.random.default_rng(5), mean_kg=35, skin="pink")
     pair = [(small, Pose(y_mm=-apart_mm / 2)), (small, Pose(y_mm=apart_mm / 2))]
-    frame = place.scene.shot(pair, 4).jpeg()
+    frame = place.scene.render(pair, 4).jpeg()
     assert frames.measure(frame, reference=place.reference).problem == "two_animals"
 
 
 def test_animal_that_is_half_outside_is_cut_off(place: Place) -> None:
-    frame = place.scene.shot([(place.animal, Pose(x_mm=-900))], 5).jpeg()
+    frame = place.scene.render([(place.animal, Pose(x_mm=-900))], 5).jpeg()
     assert frames.measure(frame, reference=place.reference).problem in ("cut_off", "hand")
 
 

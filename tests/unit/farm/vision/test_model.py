@@ -88,8 +88,8 @@ def test_network_that_takes_images_fits_the_same_slot(trained: Trained, tmp_path
     )
 
     assert own.image_size == (32, 40)
-    said = estimate.estimate([frame], own)
-    assert said.predicted_weight_kg == pytest.approx(np.exp(128 / 255), rel=1e-3)
+    answer = estimate.estimate([frame], own)
+    assert answer.predicted_weight_kg == pytest.approx(np.exp(128 / 255), rel=1e-3)
     without = msgspec.structs.replace(frame, log_weight=None)
     assert estimate.estimate([without], own).reason == "no_prediction"
 

@@ -15,21 +15,21 @@ from tests.unit.farm.vision.simulated import AT, SCOPE
 
 
 def shuffled(learned: list[Example], seed: int) -> list[Example]:
-    weights = [each.weight_kg for each in learned]
+    weights = [item.weight_kg for item in learned]
     random.Random(seed).shuffle(weights)
     return [
-        msgspec.structs.replace(each, weight_kg=kg)
-        for each, kg in zip(learned, weights, strict=True)
+        msgspec.structs.replace(item, weight_kg=kg)
+        for item, kg in zip(learned, weights, strict=True)
     ]
 
 
 def test_good_model_is_promoted_and_says_why() -> None:
-    found = simulated.trained(simulated.examples(50, seed=1))
-    decision = training.decide(found, None)
+    result = simulated.trained(simulated.examples(50, seed=1))
+    decision = training.decide(result, None)
 
     assert decision.state == "promoted"
-    assert found.manifest.cv_mape < 0.05 < found.manifest.baseline_mape
-    assert f"{found.manifest.baseline_mape:.1%} without a camera" in decision.reason
+    assert result.manifest.cv_mape < 0.05 < result.manifest.baseline_mape
+    assert f"{result.manifest.baseline_mape:.1%} without a camera" in decision.reason
 
 
 @pytest.mark.parametrize("sessions", [10, 20, 50])
@@ -41,8 +41,8 @@ def test_model_of_shuffled_weights_is_never_promoted(sessions: int) -> None:
 
 def test_model_that_is_no_better_than_the_baseline_stays_in_shadow() -> None:
     learned = [
-        msgspec.structs.replace(each, baseline_kg=each.weight_kg * 1.001)
-        for each in simulated.examples(50, seed=2)
+        msgspec.structs.replace(item, baseline_kg=item.weight_kg * 1.001)
+        for item in simulated.examples(50, seed=2)
     ]
     decision = training.decide(simulated.trained(learned), None)
     assert decision.state == "shadow"
@@ -50,13 +50,13 @@ def test_model_that_is_no_better_than_the_baseline_stays_in_shadow() -> None:
 
 
 def test_model_must_beat_the_current_one_by_its_known_error() -> None:
-    found = simulated.trained(simulated.examples(50, seed=3))
-    better = msgspec.structs.replace(found.manifest, cv_mape=found.manifest.cv_mape * 0.9)
+    result = simulated.trained(simulated.examples(50, seed=3))
+    better = msgspec.structs.replace(result.manifest, cv_mape=result.manifest.cv_mape * 0.9)
 
-    assert training.decide(found, better).state == "shadow"
-    assert training.decide(found, better, current_mape=0.2).state == "promoted"
+    assert training.decide(result, better).state == "shadow"
+    assert training.decide(result, better, current_mape=0.2).state == "promoted"
     older = msgspec.structs.replace(better, schema="older")
-    assert training.decide(found, older).state == "promoted"
+    assert training.decide(result, older).state == "promoted"
 
 
 def test_same_sessions_in_any_order_give_the_same_model() -> None:
@@ -84,11 +84,11 @@ def test_one_weight_that_belongs_to_two_animals_hardly_moves_the_model() -> None
         msgspec.structs.replace(learned[0], weight_kg=2 * learned[0].weight_kg), *learned[1:]
     ]  # fmt: skip
     features, weights = (
-        np.array([each.features for each in learned]),
-        np.log([each.weight_kg for each in learned]),
+        np.array([item.features for item in learned]),
+        np.log([item.weight_kg for item in learned]),
     )
     plain = training.fit(features, weights)
-    moved = training.fit(features, np.log([each.weight_kg for each in doubled]))
+    moved = training.fit(features, np.log([item.weight_kg for item in doubled]))
     difference = features @ (plain.coefficients - moved.coefficients)
     difference += plain.intercept - moved.intercept
     assert np.abs(difference).max() < 0.03
@@ -98,8 +98,8 @@ def test_groups_are_left_out_whole() -> None:
     """Ten copies of each animal would look like ten proofs otherwise."""
     few = simulated.examples(6, seed=7, noise=0.3)
     copies = [
-        msgspec.structs.replace(each, session_id=f"{each.session_id}-{copy}")
-        for each in shuffled(few, 7)
+        msgspec.structs.replace(item, session_id=f"{item.session_id}-{copy}")
+        for item in shuffled(few, 7)
         for copy in range(10)
     ]
     assert simulated.trained(copies).manifest.cv_mape > 0.1
@@ -110,21 +110,21 @@ def test_groups_are_left_out_whole() -> None:
 )
 def test_too_few_sessions_or_animals_give_no_model(sessions: int, groups: int, reason: str) -> None:
     learned = [
-        msgspec.structs.replace(each, group=str(number % groups))
-        for number, each in enumerate(simulated.examples(sessions, seed=8))
+        msgspec.structs.replace(item, group=str(number % groups))
+        for number, item in enumerate(simulated.examples(sessions, seed=8))
     ]
-    found = training.train(learned, scope=SCOPE, cut_off=AT)
-    assert isinstance(found, NotEnough)
-    assert reason in found.reason
+    result = training.train(learned, scope=SCOPE, cut_off=AT)
+    assert isinstance(result, NotEnough)
+    assert reason in result.reason
 
 
 def test_features_that_never_change_do_not_break_training() -> None:
     learned = [
-        msgspec.structs.replace(each, features=(*each.features[:-1], 1.0))
-        for each in simulated.examples(25, seed=9)
+        msgspec.structs.replace(item, features=(*item.features[:-1], 1.0))
+        for item in simulated.examples(25, seed=9)
     ]
     assert simulated.trained(learned).manifest.cv_mape < 0.06
-    same = [msgspec.structs.replace(each, features=(1.0,) * 14) for each in learned]
+    same = [msgspec.structs.replace(item, features=(1.0,) * 14) for item in learned]
     assert training.decide(simulated.trained(same), None).state == "shadow"
 
 
