@@ -23,6 +23,7 @@ LOOKED_UP = {
     "docs/operate/edge-console.md",  # a tenant that is registered
     "docs/operate/hardware.md",  # serial ports and cameras
     "docs/operate/records.md",  # a barn that is registered
+    "docs/operate/vision.md",  # a folder of images with weights
     "docs/operate/weighvision.md",  # a weighing
 }
 # The whole tree, made once: it takes a while.
