@@ -286,8 +286,8 @@ SERVICES = (
     _service(
         "cloud-camera-observations",
         "farmiq.cloud.camera.observations.service",
-        reads=("petri_observations", "device_images", "the cloud's bucket"),
-        writes=("petri_observations", "the cloud's bucket"),
+        reads=("petri_observations", "dish_series", "device_images", "the cloud's bucket"),
+        writes=("petri_observations", "dish_series", "the cloud's bucket"),
     ),
     _service(
         "cloud-camera-bridge",

@@ -9,6 +9,8 @@ from datetime import datetime
 
 from PIL import Image, ImageDraw
 
+from farmiq.lab.simulate import dishes
+
 WIDTH, HEIGHT = 640, 400
 _FLOOR = 330
 _PX_AT_100_KG = 300
@@ -98,37 +100,14 @@ def _head(
 
 
 _DISH_SIZES = ((320, 240), (480, 360), (640, 480))
+# A simulated dish grows by this much from one picture to the next.
+_DAYS_A_PICTURE = 0.25
 
 
 def dish(*, camera_id: str, number: int, at: datetime, seed: int = 1) -> bytes:
     """A JPEG of about 5 to 60 kB: a petri dish whose colonies grow from picture to picture."""
-    chance = random.Random(f"{seed} {camera_id} {number} {at.isoformat()}")
-    width, height = chance.choice(_DISH_SIZES)
-    image = Image.effect_noise((width, height), chance.uniform(4, 22)).convert("RGB")
-    image = Image.blend(image, Image.new("RGB", (width, height), (196, 190, 170)), 0.75)
-    draw = ImageDraw.Draw(image)
-    radius = height * 0.44
-    middle = (width / 2, height / 2)
-    draw.circle(middle, radius, outline=(90, 90, 84), width=3)
-    _colonies(draw, random.Random(f"{seed} {camera_id}"), middle, radius, day=number)
-    draw.text((6, 6), f"{camera_id}  {at:%Y-%m-%d %H:%M:%S}  #{number}", fill=(20, 24, 20))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=chance.randrange(60, 91))
-    return file.getvalue()
-
-
-def _colonies(
-    draw: ImageDraw.ImageDraw,
-    chance: random.Random,
-    middle: tuple[float, float],
-    radius: float,
-    *,
-    day: int,
-) -> None:
-    """The same places in every picture of a camera."""
-    for _ in range(chance.randrange(3, 9)):
-        x = middle[0] + chance.uniform(-0.6, 0.6) * radius
-        y = middle[1] + chance.uniform(-0.6, 0.6) * radius
-        grown = min(0.25, chance.uniform(0.01, 0.03) * (1 + day / 4)) * radius
-        shade = chance.randrange(60, 140)
-        draw.circle((x, y), grown, fill=(shade, shade + 30, shade - 20))
+    name = f"{seed} {camera_id}"
+    width, height = random.Random(name).choice(_DISH_SIZES)
+    stamp = f"{camera_id}  {at:%Y-%m-%d %H:%M:%S}  #{number}"
+    shown = dishes.Dish(name, width, height)
+    return shown.render(number * _DAYS_A_PICTURE, number=number, stamp=stamp)

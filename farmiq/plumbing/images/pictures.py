@@ -107,12 +107,12 @@ def thumbnail(data: bytes) -> bytes:
     return as_jpeg(small(data))
 
 
-def small(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """It decoded, upright and at most THUMBNAIL_PX long. Raises UnreadableError."""
+def small(data: bytes, *, max_pixels: int = MAX_PIXELS, side_px: int = THUMBNAIL_PX) -> Image.Image:
+    """It decoded, upright and at most `side_px` long. Raises UnreadableError."""
     with _decodable(data, max_pixels=max_pixels) as picture, _decoding():
-        picture.draft("RGB", (THUMBNAIL_PX * 2, THUMBNAIL_PX * 2))
+        picture.draft("RGB", (side_px * 2, side_px * 2))
         # Made small before it is turned: turning makes a copy.
-        picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+        picture.thumbnail((side_px, side_px))
         return ImageOps.exif_transpose(picture).convert("RGB")
 
 

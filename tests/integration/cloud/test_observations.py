@@ -13,7 +13,8 @@ import pytest
 from farmiq.cloud.camera.observations import service
 from farmiq.lab.simulate import pictures as simulated
 from farmiq.plumbing import db
-from farmiq.plumbing.images import decoding, gallery, pictures
+from farmiq.plumbing.images import gallery, pictures
+from farmiq.plumbing.sandbox import Result, WorkerGoneError
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -136,12 +137,12 @@ def _ended(process: "subprocess.Popen[bytes]") -> bool:
 async def test_image_whose_decoder_was_ended_is_judged_later(
     farm: Farm, bucket: objects.Bucket, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ended(*_: Any, **__: Any) -> decoding.Decoded:
-        raise decoding.DecoderGoneError("ended from outside")
+    def ended(*_: Any, **__: Any) -> Result:
+        raise WorkerGoneError("ended from outside")
 
     await complete(farm, bucket, DISH, farm.device(farm.site(), "0 * * * *"))
     with monkeypatch.context() as short_of_memory:
-        short_of_memory.setattr(decoding, "decode", ended)
+        short_of_memory.setattr(service.WORKER, "call", ended)
         assert await service.assess_images(pool, bucket) == {"count": 0}
     quality = "select quality, judge_attempts from petri_observations"
     assert farm.rows(quality) == [(None, 1)]

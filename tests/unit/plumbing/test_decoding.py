@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from farmiq.plumbing import sandbox
 from farmiq.plumbing.images import decoding, gallery
 from farmiq.plumbing.images.decoding import DecodeError, Limits, TooCostlyError
 
@@ -69,7 +70,7 @@ def test_picture_that_takes_too_long_is_rejected_and_the_next_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as impatient:
-        impatient.setattr(decoding, "WALL_S", 0.0)
+        impatient.setattr(decoding.DECODER, "wall_s", 0.0)
         with pytest.raises(TooCostlyError, match="too long"):
             decoding.decode("thumbnail", made((3000, 3000)), limits=PLENTY)
     assert decoding.decode("thumbnail", SMALL, limits=PLENTY).data
@@ -77,16 +78,16 @@ def test_picture_that_takes_too_long_is_rejected_and_the_next_is_taken(
 
 def test_decoder_that_died_between_pictures_is_started_again() -> None:
     decoding.decode("check", SMALL, limits=LITTLE)
-    assert decoding._running is not None
-    os.kill(decoding._running.process.pid, signal.SIGKILL)
-    decoding._running.process.wait()
+    assert decoding.DECODER.running is not None
+    os.kill(decoding.DECODER.running.process.pid, signal.SIGKILL)
+    decoding.DECODER.running.process.wait()
     assert decoding.decode("check", SMALL, limits=LITTLE).facts["height_px"] == 300
 
 
 def test_decoder_knows_none_of_our_secrets() -> None:
     decoding.decode("check", SMALL, limits=LITTLE)
-    assert decoding._running is not None
-    environment = Path(f"/proc/{decoding._running.process.pid}/environ").read_bytes()
+    assert decoding.DECODER.running is not None
+    environment = Path(f"/proc/{decoding.DECODER.running.process.pid}/environ").read_bytes()
     assert environment == b""
 
 
@@ -95,11 +96,11 @@ class Killed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.left = times
-        self._start = decoding._start
-        decoding.stop()
-        monkeypatch.setattr(decoding, "_start", self.start)
+        self._start = decoding.DECODER.start
+        decoding.DECODER.stop()
+        monkeypatch.setattr(decoding.DECODER, "start", self.start)
 
-    def start(self) -> decoding._Worker:
+    def start(self) -> sandbox.Worker:
         worker = self._start()
         if self.left:
             self.left -= 1
