@@ -7,7 +7,7 @@ import msgspec
 from PIL import Image
 
 from farmiq.plumbing.images import pictures
-from farmiq.plumbing.sandbox import InputRejectedError
+from farmiq.plumbing.sandbox import InputRejectedError, Limits
 from farmiq.plumbing.sandbox_worker import Made
 
 MAX_FRAMES = 120
@@ -18,6 +18,7 @@ FRAME_MS = 200
 LAST_MS = 1500
 # Tried one after the other, until the file is small enough.
 QUALITIES = (70, 40, 15)
+LIMITS = Limits(memory_bytes=600 * 2**20, cpu_s=40)
 
 
 def chosen(count: int) -> list[int]:
