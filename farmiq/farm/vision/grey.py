@@ -25,7 +25,7 @@ def read(data: bytes, *, size: tuple[int, int], mode: str = "L") -> Levels:
 
 def as_bytes(levels: npt.NDArray[Any]) -> bytes:
     """To be stored: a byte a level."""
-    return np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes()
+    return bytes(np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes())
 
 
 def from_bytes(data: bytes, *, shape: tuple[int, ...]) -> Levels:

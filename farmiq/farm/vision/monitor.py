@@ -136,7 +136,7 @@ def _edges_found(fitted: Levels, learned: Levels) -> tuple[float, float]:
     strong = steep > max(MIN_EDGE, float(np.quantile(steep, 1 - EDGE_SHARE)))
     if not strong.any():
         return 1.0, sharpness
-    product = (down * own_down + across * own_across)[strong]
+    product = np.asarray(down * own_down + across * own_across)[strong]
     same = (product > SAME_DIRECTION * steep[strong] * own_steep[strong]) & (
         own_steep[strong] > SAME_STEEPNESS * steep[strong]
     )

@@ -173,7 +173,7 @@ def _grid(width: int, height: int, x: float, y: float, radius: float) -> tuple[S
     across = ((np.arange(width, dtype=np.float32) + 0.5) / height - x) / radius
     down = ((np.arange(height, dtype=np.float32) + 0.5) / height - y) / radius
     wide, high = np.meshgrid(across, down)
-    return wide, high
+    return wide.astype(np.float32), high.astype(np.float32)
 
 
 def _depth(colony: Colony, day: float, across: Shares, down: Shares) -> Shares:

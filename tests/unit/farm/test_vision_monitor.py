@@ -69,6 +69,7 @@ def test_camera_that_has_learned_its_view_tells_light_activity_and_occupancy(
     )
     assert empty.occupancy is not None
     assert full.occupancy is not None
+    assert known[-1].occupancy is not None
     assert known[-1].occupancy == pytest.approx(5 * ANIMAL_SHARE, abs=0.05)
     assert empty.occupancy < 0.05 < known[-1].occupancy < full.occupancy
     assert same.activity == pytest.approx(0, abs=0.01)

@@ -9,7 +9,7 @@ from farmiq.cloud.camera.observations import time_lapse
 from farmiq.farm.vision.dishes import change, locate
 from farmiq.plumbing import sandbox_worker
 from farmiq.plumbing.images import quality
-from farmiq.plumbing.sandbox_worker import Made
+from farmiq.plumbing.sandbox_worker import Made, Operations
 
 # In the light of these nothing is compared.
 NOT_MEASURED = {"dark", "bright", "unreadable", "missing"}
@@ -38,7 +38,7 @@ def assess(data: bytes, *, circle: list[float] | None, reference: str | None) ->
     return msgspec.to_builtins(Facts(quality=judged, dish=dish)), small or b""
 
 
-OPERATIONS = {"assess": assess, "time_lapse": time_lapse.make}
+OPERATIONS: Operations = {"assess": assess, "time_lapse": time_lapse.make}
 
 if __name__ == "__main__":
     # All codecs are loaded now: what comes later counts as the picture's.

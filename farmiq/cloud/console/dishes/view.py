@@ -104,7 +104,7 @@ class View:
 
     @property
     def title(self) -> str:
-        return words.title(_("Dishes of %(site)s") % {"site": words.cut(self.site.site_name)})
+        return _("Dishes of %(site)s") % {"site": words.cut(self.site.site_name)}
 
     @property
     def columns(self) -> tuple[Column, ...]:
