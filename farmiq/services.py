@@ -143,9 +143,10 @@ SERVICES = (
     _service(
         "edge-vision-inference",
         "farmiq.edge.vision.service",
-        reads="inference_jobs, media_objects, weight_sessions, vision_references, the edge's "
-        "bucket",
-        writes="inference_jobs, inference_results, vision_references, sync_outbox",
+        reads="inference_jobs, media_objects, weight_sessions, vision_references, cloud_batches, "
+        "cloud_contexts, farms, the edge's bucket",
+        writes="inference_jobs, inference_results, vision_references, vision_models, vision_days, "
+        "sync_outbox, alerts, the edge's bucket, VISION_MODELS_DIR",
     ),
     _service(
         "edge-alert-rules",

@@ -11,7 +11,6 @@ and the job is tried again later.
 import asyncio
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 import prometheus_client
@@ -19,7 +18,9 @@ import prometheus_client
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
-from farmiq.edge.vision import store
+from farmiq.edge.vision import models, store
+from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope, ModelFiles, ModelRow
+from farmiq.edge.vision.sandboxed import call
 from farmiq.edge.vision.store import Frame, InferenceJob, Result, StoredImage
 from farmiq.farm.vision.estimate import Estimate
 from farmiq.farm.vision.features import Measurement
@@ -29,16 +30,9 @@ from farmiq.messages.bus import BusEvent
 from farmiq.messages.inference import COMPLETED, InferenceCompleted
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, log
-from farmiq.plumbing.sandbox import InputRejectedError, Limits, Sandbox, WorkerGoneError
+from farmiq.plumbing.sandbox import InputRejectedError, WorkerGoneError
 from farmiq.plumbing.storage import objects
 
-# Libraries of numbers start as many threads as there are cores, each with memory of its own.
-WORKER = Sandbox(
-    "farmiq.edge.vision.worker",
-    environment={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    wall_s=60.0,
-)
-LIMITS = Limits(memory_bytes=600 * 2**20, cpu_s=30)
 LEASE_S = 180.0
 # So often a job may end the whole service before it is not tried again.
 MAX_ATTEMPTS = 5
@@ -56,8 +50,10 @@ FRAMES = prometheus_client.Counter(
 
 
 class Inference:
-    def __init__(self, settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket) -> None:
-        self._pool, self._bucket = pool, bucket
+    def __init__(
+        self, settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket, files: ModelFiles
+    ) -> None:
+        self._pool, self._bucket, self._files = pool, bucket, files
         self._wait_s = settings.vision_wait_s
         self._frame_s = 1 / settings.vision_frames_per_second
         self._log = log.get("edge-vision-inference")
@@ -108,7 +104,7 @@ class Inference:
             return silent("no_session", 1)
         try:
             data = await self._bucket.find(image.object_key)
-            facts = await self._call("reference", data or b"")
+            facts = (await call("reference", data or b"")).facts
         except InputRejectedError as error:
             return silent(f"not_decodable: {error}", 1)
         if not facts["is_usable"]:
@@ -128,14 +124,38 @@ class Inference:
                 await store.renew(tx, job, lease_s=LEASE_S)
             measurements.append(await self._measure(image, reference or b""))
         crash.here("vision.after_measure")
-        facts = await self._call("estimate", msgspec.json.encode(measurements), folder=None)
+        async with self._pool.connection() as connection:
+            scope = await store.scope(connection, job, images[0].captured_at)
+            used = await models.in_use(connection, scope)
+        active, shadow = used.get(ACTIVE), used.get(SHADOW)
+        of_active = await self._estimate(scope, measurements, active)
+        of_shadow = await self._estimate(scope, measurements, shadow) if shadow else None
+        model = active or shadow
+        if active is None and of_shadow is not None and of_shadow.predicted_weight_kg is not None:
+            of_active = msgspec.structs.replace(of_active, reason="shadow")
         return Result(
-            estimate=msgspec.convert(facts, Estimate),
+            estimate=of_active,
+            shadow=of_shadow,
             frames=[
                 Frame(media_id=image.id, problem=measured.problem, quality=measured.quality)
                 for image, measured in zip(images, measurements, strict=True)
             ],
+            species=scope.species or None,
+            model=model,
         )
+
+    async def _estimate(
+        self, scope: CameraScope, measurements: list[Measurement], model: ModelRow | None
+    ) -> Estimate:
+        """By this model; without one what the images show still counts, for training."""
+        folder = await self._files.folder(scope.tenant_id, model.version) if model else None
+        data = msgspec.json.encode(measurements)
+        try:
+            made = await call("estimate", data, folder=str(folder) if folder else None)
+        except InputRejectedError as error:
+            self._log.error("vision.model_unusable", camera=scope.camera_id, error=str(error))
+            made = await call("estimate", data, folder=None)
+        return msgspec.convert(made.facts, Estimate)
 
     async def _measure(self, image: StoredImage, reference: bytes) -> Measurement:
         """What is seen in one image."""
@@ -145,7 +165,7 @@ class Inference:
             return _unusable("not_in_the_store")
         began_at = asyncio.get_running_loop().time()
         try:
-            facts = await self._call("measure", reference + data, reference_bytes=len(reference))
+            facts = (await call("measure", reference + data, reference_bytes=len(reference))).facts
             measured = msgspec.convert(facts, Measurement)
         except InputRejectedError as error:
             measured = _unusable(f"not_decodable: {error}")
@@ -153,16 +173,6 @@ class Inference:
         took_s = asyncio.get_running_loop().time() - began_at
         await asyncio.sleep(max(0.0, self._frame_s - took_s))
         return measured
-
-    async def _call(self, operation: str, data: bytes, **arguments: Any) -> dict[str, Any]:
-        """Ask the worker. Raises InputRejectedError, or WorkerGoneError if none works at all."""
-        try:
-            done = await asyncio.to_thread(WORKER.call, operation, data, limits=LIMITS, **arguments)
-        except WorkerGoneError:
-            # Two workers ended with it. If a third one answers, it was this input.
-            await asyncio.to_thread(WORKER.call, "ping", b"", limits=LIMITS)
-            raise InputRejectedError("it ended the worker twice and is set aside") from None
-        return done.facts
 
     async def _wait_for_ingress(self) -> None:
         waited_s = 0.0
@@ -217,15 +227,16 @@ def completed_event(job: InferenceJob, place: Place, result: Result, *, at: date
         inference_result_id=job.id,
         predicted_weight_kg=estimate.predicted_weight_kg,
         confidence=estimate.confidence,
-        model_version=shadow.model_version if shadow else estimate.model_version,
+        model_version=result.model_version,
         low_kg=estimate.low_kg,
         high_kg=estimate.high_kg,
         reason=estimate.reason,
-        is_shadow=shadow is not None,
+        is_shadow=result.is_shadow,
         shadow_weight_kg=shadow.predicted_weight_kg if shadow else None,
         frames_used=estimate.frames_used,
-        n_train=result.n_train,
-        cv_mape=result.cv_mape,
+        n_train=result.model.n_train if result.model else None,
+        cv_mape=result.model.cv_mape if result.model else None,
+        baseline_mape=result.model.baseline_mape if result.model else None,
         media_id=job.media_id,
     )
     return bus.own_event(

@@ -6,7 +6,8 @@ media_objects --trigger--> inference_jobs --> [vision] --worker process--> infer
 A job is made in the transaction that stores an image, so none is forgotten, whatever comes first:
 the image or the session's events. It is done when the session has ended and every image that its
 device counted is here, or some time after the last image. Images are looked at in a process of its
-own (worker.py), which ends when there is nothing to do: this one loads no image library.
+own (worker.py), which ends when there is nothing to do: this one loads no image library. What is
+inferred is compared with the scale, and the scale teaches the next model (training.py).
 """
 
 import asyncio
@@ -15,9 +16,11 @@ import prometheus_client
 
 from farmiq.config import EdgeSettings
 from farmiq.edge.bucket import bucket_of
-from farmiq.edge.daily import retention_job
-from farmiq.edge.vision import store
+from farmiq.edge.daily import daily_job, retention_job
+from farmiq.edge.vision import store, training
 from farmiq.edge.vision.handlers import Inference
+from farmiq.edge.vision.models import ModelFiles
+from farmiq.edge.vision.training import Training
 from farmiq.plumbing import db, http
 from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime.schedule import Job, run_repeatedly
@@ -25,6 +28,7 @@ from farmiq.plumbing.storage import objects
 
 NAME = "edge-vision-inference"
 MEASURE_S = 15.0
+SCORE_S = 5.0
 # Longer than any delay of a job.
 MAX_DELAY_HOURS = 1.0
 
@@ -53,11 +57,16 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
 def _jobs(
     settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket, server: http.HttpServer
 ) -> list[Job]:
-    inference = Inference(settings, pool, bucket)
+    files = ModelFiles(settings.vision_models(), bucket)
+    inference = Inference(settings, pool, bucket, files)
+    teacher = Training(settings, pool, files)
     server.ready("vision.images", lambda: inference.problem)
     days = settings.weighvision_days
     return [
         Job("vision.infer", settings.vision_round_s, inference.infer_pending),
+        Job("vision.score", SCORE_S, lambda: training.score(pool)),
+        Job("vision.train", settings.vision_train_round_s, teacher.train_due),
+        daily_job(pool, settings, "vision.train_all", teacher.train_all),
         Job("vision.measure", MEASURE_S, lambda: measure(pool)),
         retention_job(
             pool,

@@ -8,6 +8,9 @@ from uuid import UUID
 
 import msgspec
 
+from farmiq.edge import batches
+from farmiq.edge.batches import Placed
+from farmiq.edge.vision.models import SHADOW, CameraScope, ModelRow
 from farmiq.farm.vision.estimate import Estimate
 from farmiq.farm.vision.features import SCHEMA
 from farmiq.plumbing import db
@@ -57,8 +60,16 @@ class Result:
     frames: Sequence[Frame] = ()
     trace_id: str | None = None
     species: str | None = None
-    n_train: int | None = None
-    cv_mape: float | None = None
+    model: ModelRow | None = None
+
+    @property
+    def model_version(self) -> str:
+        """Of the model in use; of the one in shadow where there is none."""
+        return self.model.version if self.model else self.estimate.model_version
+
+    @property
+    def is_shadow(self) -> bool:
+        return self.model is not None and self.model.state == SHADOW
 
 
 # --- jobs
@@ -204,6 +215,23 @@ async def owner(connection: db.Connection, job: InferenceJob) -> tuple[str, str,
     return rows[0] if rows else (job.farm_id, job.barn_id, job.device_id)
 
 
+async def scope(connection: db.Connection, job: InferenceJob, at: datetime) -> CameraScope:
+    """Whose model looks at it: the camera at its place, and the species of the batch there."""
+    farm_id, barn_id, device_id = await owner(connection, job)
+    (batch_id,) = await batches.at(connection, [Placed(job.tenant_id, farm_id, barn_id, at)])
+    species: str | None = await db.fetch_value(
+        connection,
+        """
+        select (select b ->> 'species'
+          from cloud_contexts c, jsonb_array_elements(c.content -> 'batches') b
+          where c.tenant_id = %s and b ->> 'batch_id' = %s limit 1)
+        """,
+        job.tenant_id,
+        batch_id,
+    )
+    return CameraScope(job.tenant_id, farm_id, barn_id, device_id, species or "")
+
+
 # --- results
 
 
@@ -224,16 +252,18 @@ async def add_result(tx: db.Connection, job: InferenceJob, result: Result) -> da
         **{name: getattr(job, name) for name in ("id", "tenant_id", "session_id", "media_id")},
         "predicted_weight_kg": estimate.predicted_weight_kg,
         "confidence": estimate.confidence,
-        "model_version": shadow.model_version if shadow else estimate.model_version,
+        "model_version": result.model_version,
         "low_kg": estimate.low_kg,
         "high_kg": estimate.high_kg,
         "reason": estimate.reason,
-        "is_shadow": shadow is not None,
+        "is_shadow": result.is_shadow,
+        "shadow_version": shadow.model_version if shadow else None,
         "shadow_weight_kg": shadow.predicted_weight_kg if shadow else None,
         "shadow_low_kg": shadow.low_kg if shadow else None,
         "shadow_high_kg": shadow.high_kg if shadow else None,
-        "n_train": result.n_train,
-        "cv_mape": result.cv_mape,
+        "n_train": result.model.n_train if result.model else None,
+        "cv_mape": result.model.cv_mape if result.model else None,
+        "quality": estimate.quality,
         "frames_used": estimate.frames_used,
         "frames_total": estimate.frames_total,
         "features": list(estimate.features) if estimate.features else None,
@@ -247,12 +277,14 @@ async def add_result(tx: db.Connection, job: InferenceJob, result: Result) -> da
             """
             insert into inference_results (id, tenant_id, farm_id, barn_id, device_id, session_id,
               media_id, predicted_weight_kg, confidence, model_version, occurred_at, low_kg,
-              high_kg, reason, is_shadow, shadow_weight_kg, shadow_low_kg, shadow_high_kg, n_train,
-              cv_mape, frames_used, frames_total, features, feature_schema, frames, species)
+              high_kg, reason, is_shadow, shadow_version, shadow_weight_kg, shadow_low_kg,
+              shadow_high_kg, n_train, cv_mape, quality, frames_used, frames_total, features,
+              feature_schema, frames, species)
             values (%(id)s, %(tenant_id)s, %(farm_id)s, %(barn_id)s, %(device_id)s, %(session_id)s,
               %(media_id)s, %(predicted_weight_kg)s, %(confidence)s, %(model_version)s, fn_now(),
-              %(low_kg)s, %(high_kg)s, %(reason)s, %(is_shadow)s, %(shadow_weight_kg)s,
-              %(shadow_low_kg)s, %(shadow_high_kg)s, %(n_train)s, %(cv_mape)s, %(frames_used)s,
+              %(low_kg)s, %(high_kg)s, %(reason)s, %(is_shadow)s, %(shadow_version)s,
+              %(shadow_weight_kg)s, %(shadow_low_kg)s, %(shadow_high_kg)s, %(n_train)s,
+              %(cv_mape)s, %(quality)s, %(frames_used)s,
               %(frames_total)s, %(features)s, %(schema)s, %(frames)s::jsonb, %(species)s)
             returning occurred_at
             """,

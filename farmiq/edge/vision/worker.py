@@ -3,15 +3,17 @@
 It alone loads OpenCV, onnxruntime and numpy, and ends when nothing is to be done.
 """
 
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import cv2
 import msgspec
 
-from farmiq.farm.vision import estimate, frames, model
+from farmiq.farm.vision import estimate, frames, model, training
 from farmiq.farm.vision.features import Measurement
+from farmiq.farm.vision.manifest import Manifest, Scope
+from farmiq.farm.vision.training import Example, NotEnough
 from farmiq.plumbing import sandbox_worker
 from farmiq.plumbing.sandbox import InputRejectedError
 from farmiq.plumbing.sandbox_worker import Made, Operations
@@ -47,9 +49,37 @@ def _estimate(data: bytes, *, folder: str | None) -> Made:
 
 
 @lru_cache(maxsize=8)
-def _load(folder: str) -> Any:
-    # A folder is named after its content: it never changes.
-    return model.load(Path(folder))
+def _load(folder: str) -> model.Model:
+    """A folder is named after its content: it never changes."""
+    loaded = model.load(Path(folder))
+    if loaded.version != Path(folder).name:
+        raise model.ModelError("its files are not those of this version")
+    return loaded
+
+
+class TrainingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    examples: list[Example]
+    scope: Scope
+    cut_off: datetime
+    current: Manifest | None
+    current_mape: float | None
+
+
+def _train(data: bytes) -> Made:
+    """The files of a new model, and whether it is to be used: `active` or `shadow`."""
+    request = msgspec.json.decode(data, type=TrainingRequest)
+    trained = training.train(request.examples, scope=request.scope, cut_off=request.cut_off)
+    if isinstance(trained, NotEnough):
+        raise InputRejectedError(trained.reason)
+    decision = training.decide(trained, request.current, current_mape=request.current_mape)
+    manifest = msgspec.json.encode(trained.manifest)
+    facts = {
+        "version": model.version(manifest, trained.head),
+        "manifest": manifest.decode(),
+        "state": "active" if decision.state == "promoted" else "shadow",
+        "reason": decision.reason,
+    }
+    return facts, trained.head
 
 
 OPERATIONS: Operations = {
@@ -57,6 +87,7 @@ OPERATIONS: Operations = {
     "measure": _measure,
     "reference": _reference,
     "estimate": _estimate,
+    "train": _train,
 }
 
 if __name__ == "__main__":

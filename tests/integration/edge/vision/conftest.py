@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from farmiq.config import EdgeSettings
 from farmiq.edge.ingress import handlers as ingress
 from farmiq.edge.vision.handlers import Inference
+from farmiq.edge.vision.models import ModelFiles
 from farmiq.plumbing import db, tokens
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
@@ -51,6 +52,7 @@ class Barn:
     pool: db.Pool
     bucket: objects.Bucket
     inference: Inference
+    files: ModelFiles
 
     async def hear(self, *messages: Message) -> None:
         await ingress.commit(self.pool, messages)
@@ -94,6 +96,7 @@ def settings(stations: Database, engines: dict[str, str], tmp_path: Path) -> Edg
             "FARMIQ_CLOUD_URL": "http://cloud.test",
             "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
             "VISION_FRAMES_PER_SECOND": "100",
+            "VISION_MODELS_DIR": str(tmp_path / "models"),
         }
     )
 
@@ -103,5 +106,8 @@ async def barn(
     settings: EdgeSettings, stations: Database, engines: dict[str, str]
 ) -> AsyncIterator[Barn]:
     bucket = objects.Bucket(engines["FARMIQ_EDGE_S3_URL"])
+    files = ModelFiles(settings.vision_models(), bucket)
     async with db.pool(stations.url, name="test", max_size=4) as pool:
-        yield Barn(settings, stations, pool, bucket, Inference(settings, pool, bucket))
+        yield Barn(
+            settings, stations, pool, bucket, Inference(settings, pool, bucket, files), files
+        )

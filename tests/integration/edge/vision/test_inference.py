@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from farmiq.edge.vision import handlers
+from farmiq.edge.vision import sandboxed
 from farmiq.messages import bus, weighvision
 from farmiq.messages.inference import COMPLETED
 from farmiq.plumbing import sandbox
@@ -150,7 +150,7 @@ async def test_image_that_ends_the_worker_twice_is_set_aside(
     barn: Barn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one after it is looked at, and where nothing works the job waits."""
-    worker, left = handlers.WORKER, [2]
+    worker, left = sandboxed.WORKER, [2]
     worker.stop()
     start = worker.start
 
