@@ -15,6 +15,7 @@ import typer
 from farmiq.cli import (
     agent,
     alert,
+    backup,
     batch,
     bench,
     camera,
@@ -67,8 +68,10 @@ app.command(shared=terminal.NO_OPTIONS, rich_help_panel=RUN)(demo.demo)
 app.command(shared=terminal.JSON, rich_help_panel=LOOK)(stack_commands.doctor)
 app.command(rich_help_panel=LOOK)(trace_command.trace)
 app.command(rich_help_panel=MEND)(resync_command.resync)
+app.command(rich_help_panel=MEND)(backup.restore)
+app.command(rich_help_panel=LOOK)(backup.drill)
 for _panel, _groups in {
-    RUN: {"agent": agent.app, "stack": stack_commands.app},
+    RUN: {"agent": agent.app, "backup": backup.app, "stack": stack_commands.app},
     LOOK: {
         "batch": batch.app, "record": record.app, "feed": feed.app, "kpi": kpi.app,
         "report": report.app, "losses": losses.app, "weighings": weighings.app,

@@ -51,7 +51,9 @@ NO_OPTIONS: Options = {}
 # the modules that raise them only when it needs them.
 EXIT_CODES = {
     "ApiError": 1,
+    "BackupError": 1,
     "CameraError": 1,
+    "CutOffError": 1,
     "DemoError": 1,
     "DeviceExistsError": 1,
     "EnrolmentError": 1,
@@ -62,12 +64,15 @@ EXIT_CODES = {
     "NotStartableError": 1,
     "OSError": 1,
     "ProvisionError": 1,
+    "RepositoryError": 1,
+    "SealError": 1,
     "SettingsError": 1,
     "StackError": 1,
     "StoppedError": 1,
     "UnknownDeviceError": 1,
     "UnknownPointError": 2,
     "UnreachableError": 1,
+    "UnsealError": 1,
     "ValueError": 1,
 }
 

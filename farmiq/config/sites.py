@@ -2,6 +2,7 @@
 
 from pydantic import SecretStr
 
+from farmiq.config.backup import BackupSettings
 from farmiq.config.cloud import CloudSettings
 from farmiq.config.device import DeviceSettings
 from farmiq.config.edge import EdgeSettings
@@ -29,6 +30,7 @@ TEMPLATES: dict[str, type[Settings]] = {
     "edge": EdgeSettings,
     "cloud": CloudSettings,
     "admin": AdminSettings,
+    "backup": BackupSettings,
 }
 
 

@@ -74,6 +74,10 @@ class Sealer:
 
 
 def read(file: Path) -> Sealer:
+    return Sealer(read_keys(file))
+
+
+def read_keys(file: Path) -> list[bytes]:
     """Raises SealError, which names the file and quotes nothing of it."""
     try:
         lines = file.read_text(encoding="ascii").split()
@@ -82,7 +86,7 @@ def read(file: Path) -> Sealer:
         raise SealError(f"cannot read the key in {file}: {type(error).__name__}") from None
     if not keys or any(len(key) != KEY_BYTES for key in keys):
         raise SealError(f"{file} has to hold a key of {KEY_BYTES} bytes in base64 in each line")
-    return Sealer(keys)
+    return keys
 
 
 def write_new_key(file: Path) -> None:

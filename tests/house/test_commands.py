@@ -16,7 +16,8 @@ from farmiq.cli import app, terminal
 
 # They run until they are stopped, or print a file of another program or a contract.
 WITHOUT = {
-    "run", "agent run", "demo", "config", "asyncapi", "openapi", "device permissions",
+    "run", "agent run", "backup stream", "demo", "config", "asyncapi", "openapi",
+    "device permissions",
 }  # fmt: skip
 
 

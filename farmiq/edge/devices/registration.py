@@ -140,6 +140,19 @@ async def command(
     return command_id
 
 
+async def announce_restored(tx: db.Connection, *, hours: float, actor: str) -> int:
+    """Ask every station to send again what it has of the last hours; return how many they are.
+
+    For a database that was restored from a backup: it lacks what came since.
+    """
+    stations = await store.all_stations(tx)
+    for key in stations:
+        await command(
+            tx, key, name="edge.restored", args={"hours": hours}, ttl_s=MAX_TTL_S, actor=actor
+        )
+    return len(stations)
+
+
 def _command_problems(name: str, args: dict[str, Any], ttl_s: int) -> list[tuple[str, str]]:
     problems = []
     if not is_id(name):

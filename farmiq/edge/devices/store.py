@@ -407,6 +407,16 @@ async def store_silence(tx: db.Connection, key: Key, before: Liveness, after: Li
     return cursor.rowcount > 0
 
 
+async def all_stations(tx: db.Connection) -> list[Key]:
+    """Weigh stations that are not revoked."""
+    rows = await db.fetch_all(
+        tx,
+        "select tenant_id, device_id from devices "
+        "where station_id is not null and revoked_at is null order by 1, 2",
+    )
+    return [(tenant_id, device_id) for tenant_id, device_id in rows]
+
+
 # --- commands
 
 

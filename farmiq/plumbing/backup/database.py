@@ -1,0 +1,375 @@
+"""Base backups of a PostgreSQL cluster, and the way back to any moment since.
+
+run:      pg_basebackup --tar--> gzip --> sealed --> repository base/<id>/
+restore:  repository --> data folder, changes (WAL) --> PostgreSQL replays them up to the moment
+"""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import conninfo
+
+from farmiq.plumbing.backup import streams
+from farmiq.plumbing.backup.repository import Repository
+
+BASE, WAL, COVERED = "base/", "wal/", "wal-covered.json"
+RESTORED_WITHIN_S = 3600.0
+_ABOUT, _ARCHIVE = "about.json", "base.tar.gz"
+_HISTORY = ".history"
+_BEFORE_TARGET = "recovery ended before configured recovery target was reached"
+# What libpq reads from the environment: a password has no place among the arguments of a command.
+_LIBPQ = {
+    "host": "PGHOST",
+    "port": "PGPORT",
+    "user": "PGUSER",
+    "password": "PGPASSWORD",
+    "sslmode": "PGSSLMODE",
+    "sslrootcert": "PGSSLROOTCERT",
+    "sslcert": "PGSSLCERT",
+    "sslkey": "PGSSLKEY",
+}
+
+
+class BackupError(Exception):
+    """A backup could not be made, or none fits; the text says why and what to do."""
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole copy of the cluster, with the changes that were made while it was taken."""
+
+    id: str
+    started_at: datetime
+    ended_at: datetime
+    # Changes are needed from here on; a moment before the end cannot be restored.
+    first_wal: str
+    last_wal: str
+    size_bytes: int
+    sha256: str
+    server_version: str
+    system_id: str
+
+
+class Covered(msgspec.Struct, frozen=True, kw_only=True):
+    """Whatever was committed before `at` is in the repository, up to and with this segment."""
+
+    at: datetime
+    segment: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The user that PostgreSQL runs as; it refuses to run as root."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where to stop: at a moment, at a named point, or at the end of what is stored."""
+
+    at: datetime | None = None
+    name: str | None = None
+
+    def settings(self) -> dict[str, str]:
+        if self.name is not None:
+            return {"recovery_target_name": self.name}
+        if self.at is not None:
+            return {"recovery_target_time": self.at.astimezone(UTC).isoformat()}
+        return {}
+
+
+class Programs:
+    """PostgreSQL's own programs, of a folder or of PATH."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def path(self, name: str) -> str:
+        program = shutil.which(name, path=str(self._folder) if self._folder else None)
+        if program is None:
+            where = self._folder or "PATH"
+            raise BackupError(
+                f"{name} is not in {where}: set FARMIQ_PG_BIN to the folder of PostgreSQL's "
+                "programs, such as /usr/lib/postgresql/18/bin"
+            )
+        return program
+
+
+def run(repository: Repository, url: str, *, programs: Programs) -> Base:
+    """Take a base backup; it can be restored from as soon as this returns."""
+    started_at, first_wal, facts = _look(url)
+    base_id = f"{started_at:%Y%m%dT%H%M%SZ}"
+    command = [
+        programs.path("pg_basebackup"), "--pgdata=-", "--format=tar", "--wal-method=fetch",
+        "--checkpoint=fast", "--manifest-checksums=SHA256", f"--label=farmiq {base_id}",
+        "--no-password",
+    ]  # fmt: skip
+    name = f"{BASE}{base_id}/{_ARCHIVE}"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        assert process.stderr is not None  # noqa: S101
+        written = repository.write(name, streams.packed(streams.pieces_of(process.stdout)))
+        problem = process.stderr.read().decode("utf-8", "replace").strip()
+    if process.returncode:
+        repository.delete(name)
+        raise BackupError(f"pg_basebackup failed: {problem}")
+    ended_at, last_wal, _ = _look(url)
+    base = Base(
+        id=base_id,
+        started_at=started_at,
+        ended_at=ended_at,
+        first_wal=first_wal,
+        last_wal=last_wal,
+        size_bytes=written.size_bytes,
+        sha256=written.sha256,
+        **facts,
+    )
+    # Written last: a base without it is unfinished and counts for nothing.
+    repository.write_document(f"{BASE}{base_id}/{_ABOUT}", base)
+    return base
+
+
+def bases(repository: Repository) -> list[Base]:
+    """Finished ones, oldest first."""
+    return [
+        repository.read_document(name, Base)
+        for name in repository.names(BASE)
+        if name.endswith(_ABOUT)
+    ]
+
+
+def covered(repository: Repository) -> Covered | None:
+    if not repository.has(COVERED):
+        return None
+    covered_: Covered = repository.read_document(COVERED, Covered)
+    return covered_
+
+
+def delete(repository: Repository, base: Base) -> None:
+    """What says that it is whole goes first."""
+    for file in (_ABOUT, _ARCHIVE):
+        repository.delete(f"{BASE}{base.id}/{file}")
+
+
+def choose(candidates: Iterable[Base], at: datetime | None) -> Base:
+    """The newest base that ended before the moment. Raises BackupError."""
+    fitting = [base for base in candidates if at is None or base.ended_at <= at]
+    if not fitting:
+        first = min((base.ended_at for base in candidates), default=None)
+        hint = f"the first moment is {first:%Y-%m-%dT%H:%M:%SZ}" if first else "there is none"
+        raise BackupError(f"no finished base backup lies before that moment: {hint}")
+    return max(fitting, key=lambda base: base.ended_at)
+
+
+def verify(repository: Repository, base: Base) -> list[str]:
+    """Read the whole base, and see that no segment of changes is missing; problems in words."""
+    problems = []
+    sha256 = streams.sha256(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"))
+    if sha256 != base.sha256:
+        problems.append(f"base {base.id} has other bytes than were written")
+    until = covered(repository)
+    if until is not None and until.segment > base.last_wal:
+        have = set(segments(repository))
+        gaps = [name for name in _between(base.last_wal, until.segment) if name not in have]
+        problems += [f"changes after base {base.id}: segment {name} is missing" for name in gaps]
+    return problems
+
+
+def segments(repository: Repository) -> list[str]:
+    names = (name.removeprefix(WAL) for name in repository.names(WAL))
+    return [name for name in names if not name.endswith(_HISTORY)]
+
+
+def restore(
+    repository: Repository,
+    base: Base,
+    *,
+    folder: Path,
+    target: Target,
+    account: Account | None,
+    port: int,
+    url: str,
+    programs: Programs,
+) -> "Restored":
+    """Make a cluster in `folder` as it was at the target, and start it on loopback.
+
+    `url` is the address of the cluster that was backed up: role, password and database are in the
+    backup, so only host and port differ.
+    """
+    data, changes = folder / "data", folder / "wal"
+    if data.exists():
+        raise BackupError(f"{data} is there already: restore into a new folder")
+    data.mkdir(parents=True, mode=0o700)
+    changes.mkdir(mode=0o700)
+    _unpack(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"), data)
+    verify_command = [programs.path("pg_verifybackup"), "--no-parse-wal", str(data)]
+    done = subprocess.run(verify_command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BackupError(f"the files of base {base.id} are damaged: {done.stderr.strip()}")
+    for name in repository.names(WAL):
+        file = name.removeprefix(WAL)
+        if file.endswith(_HISTORY) or file[8:] >= base.first_wal[8:]:
+            streams.write(changes / file, streams.unpacked(repository.read(name)))
+    for file in ("postgresql.conf", "pg_ident.conf"):
+        (data / file).touch()
+    (data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+    (data / "recovery.signal").touch()
+    if account is not None:
+        _give(folder, account)
+    restored = Restored(folder, port=port, url=url, account=account, programs=programs)
+    restored.recover(target)
+    return restored
+
+
+class Restored:
+    """A restored cluster. It runs after `recover`, until `stop`."""
+
+    def __init__(
+        self, folder: Path, *, port: int, url: str, account: Account | None, programs: Programs
+    ) -> None:
+        self.data = folder / "data"
+        self._changes = folder / "wal"
+        self._log = folder / "postgres.log"
+        self._port = port
+        self._account = account
+        self._programs = programs
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = conninfo.make_conninfo(url, host="127.0.0.1", port=port)
+
+    def recover(self, target: Target) -> None:
+        """Replay changes up to the target and become writable. Raises BackupError."""
+        recovery = {
+            "restore_command": f'cp "{self._changes}/%f" "%p"',
+            "recovery_target_action": "promote",
+            "recovery_target_timeline": "latest",
+        }
+        try:
+            self.start({**recovery, **target.settings()})
+        except BackupError as error:
+            if target.at is None or _BEFORE_TARGET not in str(error):
+                raise
+            # Nothing was committed after that moment: the end of the changes is that moment.
+            self.start(recovery)
+
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """Run the server until `stop`; it takes connections when this returns."""
+        self._launch(settings or {})
+        problem = self._wait()
+        if problem:
+            raise BackupError(f"PostgreSQL does not start on {self.data}: {problem}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def _launch(self, settings: Mapping[str, str]) -> None:
+        # Hot standby is off: settings of the old machine, such as max_connections, need not fit.
+        chosen = {
+            **settings,
+            "port": str(self._port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "hot_standby": "off",
+            "logging_collector": "off",
+            "archive_mode": "off",
+            "timezone": "UTC",
+        }
+        command = [self._programs.path("postgres"), "-D", str(self.data)]
+        command += [f"--{name}={value}" for name, value in chosen.items()]
+        account = self._account
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
+                cwd=self.data.parent,
+            )
+
+    def _wait(self) -> str | None:
+        """What the server says if it ends, None as soon as it takes connections."""
+        assert self._process is not None  # noqa: S101 - it was started
+        deadline = time.monotonic() + RESTORED_WITHIN_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                return _problem_in(self._log.read_text("utf-8", "replace"))
+            try:
+                with psycopg.connect(self.url, connect_timeout=3):
+                    return None
+            except psycopg.OperationalError:
+                time.sleep(0.1)
+        self.stop()
+        return f"it did not end within {RESTORED_WITHIN_S:.0f} s"
+
+
+def environment(url: str) -> dict[str, str]:
+    """The variables with which libpq's programs reach this server."""
+    given = conninfo.conninfo_to_dict(url)
+    named = {_LIBPQ[key]: str(value) for key, value in given.items() if key in _LIBPQ}
+    return {"LC_ALL": "C", **named}
+
+
+def _look(url: str) -> tuple[datetime, str, dict[str, Any]]:
+    """The server's time, the segment it writes to, and what it is."""
+    with psycopg.connect(url, connect_timeout=5, autocommit=True) as connection:
+        row = connection.execute(
+            "select clock_timestamp(), pg_walfile_name(pg_current_wal_insert_lsn()), "
+            "current_setting('server_version'), "
+            "(select system_identifier::text from pg_control_system())"
+        ).fetchone()
+    assert row is not None  # noqa: S101 - a select without a table has one row
+    at, segment, version, system_id = row
+    return at.astimezone(UTC), segment, {"server_version": version, "system_id": system_id}
+
+
+def _between(first: str, last: str) -> Iterator[str]:
+    """The segments behind `first` up to `last`, of the timeline of the last one.
+
+    A timeline that ended is joined by its history file; there the check begins anew.
+    """
+    timeline = last[:8]
+    number = _number(first) if first[:8] == timeline else _number(last) - 1
+    for position in range(number + 1, _number(last) + 1):
+        yield f"{timeline}{position // 256:08X}{position % 256:08X}"
+
+
+def _number(segment: str) -> int:
+    """Segments count up; one of 16 MiB has 256 in each file of 4 GiB."""
+    return int(segment[8:16], 16) * 256 + int(segment[16:24], 16)
+
+
+def _problem_in(log: str) -> str:
+    lines = [line for line in log.splitlines() if re.search(r"FATAL|PANIC|ERROR", line)]
+    return "; ".join(lines[-3:]) or log[-500:] or "it ended and said nothing"
+
+
+def _unpack(pieces: Iterable[bytes], folder: Path) -> None:
+    source = io.BufferedReader(streams.Stream(streams.unpacked(pieces)), streams.PIECE_BYTES)
+    with tarfile.open(fileobj=source, mode="r|") as archive:
+        archive.extractall(folder, filter="data")
+    while source.read(streams.PIECE_BYTES):
+        pass  # to the end: only there it is known that nothing was cut off
+
+
+def _give(folder: Path, account: Account) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, account.uid, account.gid, follow_symlinks=False)

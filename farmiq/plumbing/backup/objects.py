@@ -1,0 +1,163 @@
+"""The bucket of a site in the repository: each object once, by its hash, and lists of them.
+
+objects/<sha256>         an object's bytes, stored once however often they occur
+buckets/<moment>.json    a list: key, size and hash of every object at that moment
+
+A later list names what is known already and reads only what is new: our keys are written once.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from farmiq.plumbing.backup import streams
+from farmiq.plumbing.backup.repository import Repository
+from farmiq.plumbing.storage import objects
+from farmiq.plumbing.tls import Tls
+
+OBJECTS, LISTS = "objects/", "buckets/"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    key: str
+    size_bytes: int
+    sha256: str
+    content_type: str
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What the bucket held at that moment."""
+
+    at: datetime
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    objects: int
+    new_objects: int
+    new_bytes: int
+
+
+class Source:
+    """A bucket to read from or to write to, by its address."""
+
+    def __init__(self, url: str, *, tls: Tls | None = None) -> None:
+        self._s3 = objects.client(url, at=url, tls=tls)
+        self._bucket = unquote(urlsplit(url).path).strip("/")
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket)
+        for page in pages:
+            for item in page.get("Contents", []):
+                yield item["Key"], item["Size"]
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """(bytes, type), None if it is gone by now. Objects of ours have 10 MiB at most."""
+        try:
+            answer = self._s3.get_object(Bucket=self._bucket, Key=key)
+        except self._s3.exceptions.NoSuchKey:
+            return None
+        return answer["Body"].read(), answer.get("ContentType", "")
+
+    def put(self, entry: Entry, body: bytes) -> None:
+        self._s3.put_object(
+            Bucket=self._bucket, Key=entry.key, Body=body, ContentType=entry.content_type
+        )
+
+
+def run(repository: Repository, source: Source, *, now: datetime) -> Outcome:
+    """Store what is new and write a list of all."""
+    before = newest(repository)
+    known = {entry.key: entry for entry in before.entries} if before else {}
+    stored = {name.removeprefix(OBJECTS) for name in repository.names(OBJECTS)}
+    entries: list[Entry] = []
+    new_objects = new_bytes = 0
+    for key, size in source.sizes():
+        entry = known.get(key)
+        if entry is None or entry.size_bytes != size or entry.sha256 not in stored:
+            answer = source.get(key)
+            if answer is None:
+                continue
+            body, content_type = answer
+            digest = hashlib.sha256(body).hexdigest()
+            entry = Entry(key, len(body), digest, content_type)
+            if digest not in stored:
+                repository.write(f"{OBJECTS}{digest}", [body])
+                stored.add(digest)
+                new_objects, new_bytes = new_objects + 1, new_bytes + len(body)
+        entries.append(entry)
+    listing = Listing(now.astimezone(UTC), entries)
+    repository.write_document(_name(listing.at), listing)
+    return Outcome(len(entries), new_objects, new_bytes)
+
+
+def newest(repository: Repository) -> Listing | None:
+    names = repository.names(LISTS)
+    return _read(repository, names[-1]) if names else None
+
+
+def around(repository: Repository, at: datetime | None) -> list[Entry]:
+    """What the bucket held at a moment, or holds now: of the lists before and behind it.
+
+    An image that came a second before is in the list behind, one that retention deleted a second
+    after in the list before.
+    """
+    names = repository.names(LISTS)
+    limit = _name(at) if at is not None else f"{LISTS}~"
+    before = [name for name in names if name <= limit][-1:]
+    behind = [name for name in names if name > limit][:1]
+    listings = [_read(repository, name) for name in before + behind]
+    return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
+
+
+def restore(repository: Repository, entries: Iterable[Entry], target: Source) -> int:
+    """Put back what the bucket lacks, or has in another size; return how many objects."""
+    there = dict(target.sizes())
+    missing = [entry for entry in entries if there.get(entry.key) != entry.size_bytes]
+    for entry in missing:
+        target.put(entry, b"".join(repository.read(f"{OBJECTS}{entry.sha256}")))
+    return len(missing)
+
+
+def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
+    """Read every object of a list; problems in words."""
+    problems = []
+    have = set(repository.names(OBJECTS))
+    for entry in entries:
+        name = f"{OBJECTS}{entry.sha256}"
+        if name not in have:
+            problems.append(f"object {entry.key} is missing")
+        elif streams.sha256(repository.read(name)) != entry.sha256:
+            problems.append(f"object {entry.key} has other bytes than were stored")
+    return problems
+
+
+def prune(repository: Repository, *, before: datetime) -> int:
+    """Delete lists from before a moment, but never the newest, and objects that no list names."""
+    limit = _name(before)
+    names = repository.names(LISTS)
+    old = [name for name in names[:-1] if name < limit]
+    for name in old:
+        repository.delete(name)
+    if not old:
+        return 0
+    remaining = (_read(repository, name) for name in names if name not in old)
+    needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
+    unneeded = [name for name in repository.names(OBJECTS) if name not in needed]
+    for name in unneeded:
+        repository.delete(name)
+    return len(unneeded)
+
+
+def _name(at: datetime) -> str:
+    return f"{LISTS}{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
+
+
+def _read(repository: Repository, name: str) -> Listing:
+    listing: Listing = repository.read_document(name, Listing)
+    return listing

@@ -1,0 +1,244 @@
+"""All that is backed up of one site: database, bucket and files; kept current, pruned, tried.
+
+[stream] ──► wal (seconds)   ──► repository
+         ──► bucket (hours)
+         ──► base, files, prune (days)
+"""
+
+import io
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import psycopg
+
+from farmiq.plumbing import log as logs
+from farmiq.plumbing.backup import database, drill, objects, streams
+from farmiq.plumbing.backup.database import Account, BackupError, Base, Programs, Restored, Target
+from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.plumbing.backup.wal import WalArchive
+
+FILES = "files/"
+COVERED_WITHIN_S = 120.0
+_AGAIN_S = 300.0
+
+Say = Callable[[str], None]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a drill found. `covered_s`: how long the repository took to have everything."""
+
+    base_id: str
+    restored_to: str
+    tables: int
+    rows: int
+    differences: list[str]
+    problems: list[str]
+    restore_s: float
+    covered_s: float
+    objects: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.differences and not self.problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    repository: Repository
+    url: str
+    bucket: objects.Source | None
+    files: tuple[Path, ...]
+    programs: Programs
+    spool: Path
+
+    def run(self, say: Say) -> Base:
+        """One backup of everything; the changes after it need `stream`."""
+        say("database   copying")
+        base = database.run(self.repository, self.url, programs=self.programs)
+        say(f"database   {base.id}  {base.size_bytes / 1e6:,.1f} MB packed")
+        if self.files:
+            written = self.repository.write(f"{FILES}{base.id}.tar.gz", streams.packed(self._tar()))
+            say(f"files      {written.size_bytes / 1e6:,.1f} MB packed")
+        self.copy_bucket(say)
+        return base
+
+    def copy_bucket(self, say: Say) -> None:
+        if self.bucket is not None:
+            done = objects.run(self.repository, self.bucket, now=datetime.now(UTC))
+            say(
+                f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
+                f"({done.new_bytes / 1e6:,.1f} MB)"
+            )
+
+    def prune(self, *, days: float, at_least: int) -> dict[str, int]:
+        """Delete what no restore of the last `days` needs."""
+        limit = datetime.now(UTC) - timedelta(days=days)
+        bases = database.bases(self.repository)
+        # The newest base before the limit is where a restore to the limit begins.
+        needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
+        old = [base for base in bases[:-at_least] if needed_from and base.ended_at < needed_from]
+        for base in old:
+            database.delete(self.repository, base)
+            self.repository.delete(f"{FILES}{base.id}.tar.gz")
+        remaining = [base for base in bases if base not in old]
+        first = min((base.first_wal[8:] for base in remaining), default="")
+        segments = [name for name in database.segments(self.repository) if name[8:] < first]
+        for name in segments:
+            self.repository.delete(f"{database.WAL}{name}")
+        unneeded = objects.prune(self.repository, before=limit)
+        return {"bases": len(old), "segments": len(segments), "objects": unneeded}
+
+    def verify(self, say: Say) -> list[str]:
+        """Read all that a restore of now would read; problems in words."""
+        bases = database.bases(self.repository)
+        if not bases:
+            return ["there is no finished backup"]
+        problems: list[str] = []
+        for base in bases:
+            say(f"base       {base.id}")
+            problems += database.verify(self.repository, base)
+        listing = objects.newest(self.repository)
+        if listing is not None:
+            say(f"bucket     {len(listing.entries):,} objects")
+            problems += objects.verify(self.repository, listing.entries)
+        return problems
+
+    def stream(
+        self, stop: threading.Event, *, wal_s: float, base_hours: float, bucket_hours: float,
+        days: float, at_least: int,
+    ) -> None:  # fmt: skip
+        """Until `stop`: every change at once, the rest by the clock."""
+        archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
+        archive.prepare()
+        logger = logs.get("backup")
+
+        def say(text: str) -> None:
+            logger.info("backup.done", reason=text)
+
+        def by_the_clock() -> None:
+            next_bucket = 0.0
+            while not stop.is_set():
+                try:
+                    if self._base_is_due(base_hours):
+                        self.run(say)
+                        self.prune(days=days, at_least=at_least)
+                        next_bucket = time.monotonic() + bucket_hours * 3600
+                    elif time.monotonic() >= next_bucket:
+                        self.copy_bucket(say)
+                        next_bucket = time.monotonic() + bucket_hours * 3600
+                    stop.wait(min(60.0, bucket_hours * 3600))
+                except (BackupError, RepositoryError, OSError) as error:
+                    logger.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
+                    stop.wait(_AGAIN_S)
+
+        clock = threading.Thread(target=by_the_clock, name="backup-clock")
+        clock.start()
+        try:
+            archive.run(stop, every_s=wal_s)
+        finally:
+            stop.set()
+            clock.join()
+
+    def restore(
+        self, folder: Path, *, to: datetime | None, account: Account | None, port: int, say: Say
+    ) -> Restored:
+        """The database as it was at `to`, running on loopback, in a new folder."""
+        until = database.covered(self.repository)
+        if to is not None and (until is None or to > until.at):
+            newest = f"{until.at:%Y-%m-%dT%H:%M:%SZ}" if until else "the newest base"
+            raise BackupError(
+                f"the repository does not reach that far: it has everything up to {newest}. "
+                "Leave --to away for the newest state"
+            )
+        base = database.choose(database.bases(self.repository), to)
+        say(f"database   base {base.id}, {base.size_bytes / 1e6:,.1f} MB packed")
+        return self._restored(base, folder, Target(at=to), account=account, port=port)
+
+    def restore_bucket(self, target: objects.Source, *, to: datetime | None, say: Say) -> int:
+        """Put back what the bucket held around `to`; return how many objects it lacked."""
+        entries = objects.around(self.repository, to)
+        count = objects.restore(self.repository, entries, target)
+        say(f"bucket     {count:,} of {len(entries):,} objects put back")
+        return count
+
+    def drill(
+        self, folder: Path, *, account: Account | None, port: int, name: str, say: Say
+    ) -> Report:
+        """Restore into `folder` up to a moment of now and compare every table with that moment."""
+        with drill.restore_point(self.url, name) as (frozen, point):
+            live = drill.content(frozen)
+        say(f"live       {len(live)} tables, {sum(c.rows for c in live.values()):,} rows")
+        covered_s = self._await_now(say)
+        base = database.choose(database.bases(self.repository), None)
+        began = time.monotonic()
+        restored = self._restored(base, folder, Target(name=point), account=account, port=port)
+        try:
+            with psycopg.connect(restored.url) as connection:
+                copy = drill.content(connection)
+        finally:
+            restored.stop()
+        restore_s = time.monotonic() - began
+        say(f"restored   in {restore_s:.1f} s")
+        listing = objects.newest(self.repository)
+        entries = listing.entries if listing else []
+        return Report(
+            base_id=base.id,
+            restored_to=point,
+            tables=len(copy),
+            rows=sum(content.rows for content in copy.values()),
+            differences=[str(difference) for difference in drill.compare(live, copy)],
+            problems=objects.verify(self.repository, entries),
+            restore_s=restore_s,
+            covered_s=covered_s,
+            objects=len(entries),
+        )
+
+    def _restored(
+        self, base: Base, folder: Path, target: Target, *, account: Account | None, port: int
+    ) -> Restored:
+        return database.restore(
+            self.repository,
+            base,
+            folder=folder,
+            target=target,
+            account=account,
+            port=port,
+            url=self.url,
+            programs=self.programs,
+        )
+
+    def _await_now(self, say: Say) -> float:
+        """Wait until the repository has all that was committed before now; return how long."""
+        began = time.monotonic()
+        with psycopg.connect(self.url) as connection:
+            (now,) = connection.execute("select clock_timestamp()").fetchone() or (None,)
+        while time.monotonic() - began < COVERED_WITHIN_S:
+            until = database.covered(self.repository)
+            if until is not None and until.at > now:
+                covered_s = time.monotonic() - began
+                say(f"changes    stored after {covered_s:.1f} s")
+                return covered_s
+            time.sleep(0.5)
+        raise BackupError(
+            f"changes did not reach the repository within {COVERED_WITHIN_S:.0f} s: "
+            "is `farmiq backup stream` running?"
+        )
+
+    def _base_is_due(self, hours: float) -> bool:
+        bases = database.bases(self.repository)
+        oldest_good = datetime.now(UTC) - timedelta(hours=hours)
+        return not bases or bases[-1].started_at < oldest_good
+
+    def _tar(self) -> Iterator[bytes]:
+        """Configuration is small: it is packed in memory."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for path in self.files:
+                archive.add(path)
+        yield buffer.getvalue()

@@ -1,0 +1,469 @@
+"""Backups of a real cluster and a real bucket: taken under load, restored, compared."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from farmiq.lab import stack
+from farmiq.lab.stack import postgres, processes
+from farmiq.plumbing import migrations, sealing
+from farmiq.plumbing.backup import database, drill, objects, repository, sealed, site, wal
+from farmiq.plumbing.backup.database import BackupError, Programs
+from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.services import SQL
+from tests.support.ports import free_port
+from tests.support.until import until
+
+WAL_S = 0.5
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    asyncio.run(until(condition))
+
+
+def _quiet(text: str) -> None:
+    del text
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A cluster and a store of this module: a backup is of a whole cluster."""
+    root = tmp_path_factory.mktemp("stacks") / "backup"
+    with stack.start(root, engines=["postgres-edge", "s3"]) as running:
+        yield dict(running.environment)
+    stack.stop(root)
+    stack.remove(root)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that PostgreSQL's user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="farmiq-backup-", dir="/var/tmp"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def backed_up(engines: dict[str, str], place: Path) -> Iterator[site.Site]:
+    """The site with an empty table `readings`; its slot is dropped at the end."""
+    sealing.write_new_key(place / "key")
+    url = engines["FARMIQ_EDGE_DB_ADMIN_URL"]
+    with psycopg.connect(url) as connection:
+        connection.execute("drop table if exists readings")
+        connection.execute(
+            "create table readings (id bigserial primary key, at timestamptz default now())"
+        )
+    yield site.Site(
+        repository=repository.open_at(
+            f"file://{place}/repository", keys=sealing.read_keys(place / "key")
+        ),
+        url=url,
+        bucket=objects.Source(engines["FARMIQ_EDGE_S3_URL"]),
+        files=(),
+        programs=Programs(postgres.packaged()),
+        spool=place / "spool",
+    )
+    wait_for(lambda: _drop_slot(url))
+
+
+def _drop_slot(url: str) -> bool:
+    """False while the server has not noticed that its receiver is gone."""
+    try:
+        wal.drop_slot(url)
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
+
+
+@contextmanager
+def streaming(backed_up: site.Site) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=lambda: backed_up.stream(
+            stop, wal_s=WAL_S, base_hours=24, bucket_hours=24, days=30, at_least=2
+        )
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Commit rows one by one beside the block."""
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not stop.wait(0.003):
+                connection.execute("insert into readings default values")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def insert(url: str) -> tuple[int, datetime]:
+    """One committed row: its id, and a moment of the server after the commit."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        (number,) = connection.execute(
+            "insert into readings default values returning id"
+        ).fetchone()  # type: ignore[misc]
+        (at,) = connection.execute("select clock_timestamp()").fetchone()  # type: ignore[misc]
+    return number, at
+
+
+def numbers(url: str) -> list[int]:
+    with psycopg.connect(url) as connection:
+        return [row[0] for row in connection.execute("select id from readings order by 1")]
+
+
+def is_covered(backed_up: site.Site, at: datetime) -> bool:
+    covered = database.covered(backed_up.repository)
+    return covered is not None and covered.at > at
+
+
+def has_more(backed_up: site.Site, segments: int) -> bool:
+    return len(database.segments(backed_up.repository)) > segments
+
+
+def account() -> database.Account | None:
+    found = processes.unprivileged_account()
+    return database.Account(uid=found.uid, gid=found.gid) if found else None
+
+
+@contextmanager
+def restored(backed_up: site.Site, folder: Path, to: datetime | None) -> Iterator[str]:
+    folder.mkdir(mode=0o711)
+    copy = backed_up.restore(folder, to=to, account=account(), port=free_port(), say=_quiet)
+    try:
+        yield copy.url
+    finally:
+        copy.stop()
+
+
+@pytest.mark.req("BK-04", "BK-01")
+def test_drill_under_load_restores_every_row_and_finds_what_differs(
+    backed_up: site.Site, place: Path
+) -> None:
+    with writing(backed_up.url), streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository))
+        report = backed_up.drill(
+            place / "drill", account=account(), port=free_port(), name="try", say=_quiet
+        )
+    assert report.is_clean, report
+    assert report.rows > 0
+    assert report.tables > 0
+    live = {"public.readings": drill.Content(3, 1), "public.gone": drill.Content(1, 1)}
+    copy = {"public.readings": drill.Content(3, 2)}
+    assert [str(difference) for difference in drill.compare(live, copy)] == [
+        "public.gone: 1 rows live, no such table restored",
+        "public.readings: 3 rows, but not the same ones",
+    ]
+
+
+@pytest.mark.req("BK-05", "BK-06")
+def test_restore_goes_back_to_any_moment_and_to_the_last_commit_before_a_crash(
+    backed_up: site.Site, place: Path
+) -> None:
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository))
+        first, middle = insert(backed_up.url)
+        last, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+        with pytest.raises(BackupError, match="does not reach that far"):
+            backed_up.restore(
+                place / "far",
+                to=end + timedelta(days=1),
+                account=None,
+                port=free_port(),
+                say=_quiet,
+            )
+    # The machine is gone: all that is left is the repository.
+    with restored(backed_up, place / "middle", middle) as url:
+        assert numbers(url) == [first]
+        assert insert(url)[0] > first
+    with restored(backed_up, place / "end", end) as url:
+        assert numbers(url) == [first, last]
+    with restored(backed_up, place / "newest", None) as url:
+        assert numbers(url) == [first, last]
+    before = database.bases(backed_up.repository)[0].ended_at - timedelta(seconds=1)
+    with pytest.raises(BackupError, match="the first moment is"):
+        database.choose(database.bases(backed_up.repository), before)
+
+
+STREAM = """
+import sys, threading
+from pathlib import Path
+from farmiq.plumbing import migrations, sealing
+from farmiq.plumbing.backup import repository, wal
+from farmiq.plumbing.backup.database import Programs
+place, programs = Path(sys.argv[1]), Path(sys.argv[2])
+archive = wal.WalArchive(
+    repository.open_at(f"file://{place}/repository", keys=sealing.read_keys(place / "key")),
+    sys.stdin.readline().strip(), spool=place / "spool", programs=Programs(programs))
+archive.prepare()
+archive.run(threading.Event(), every_s=0.2)
+"""
+
+
+def test_killed_stream_loses_no_change(backed_up: site.Site, place: Path) -> None:
+    """Kill -9 while segments are received, packed and stored; the slot holds the rest."""
+    spawned: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            [sys.executable, "-c", STREAM, str(place), str(postgres.packaged())],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert program.stdin is not None
+        program.stdin.write(f"{backed_up.url}\n")
+        program.stdin.close()
+        spawned.append(program)
+        return program
+
+    try:
+        with writing(backed_up.url):
+            program = start()
+            wait_for(lambda: database.covered(backed_up.repository))
+            database.run(backed_up.repository, backed_up.url, programs=backed_up.programs)
+            for _ in range(3):
+                stored = len(database.segments(backed_up.repository))
+                wait_for(partial(has_more, backed_up, stored + 1))
+                _kill_family(program)
+                program = start()
+        _, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+    finally:
+        for program in spawned:
+            _kill_family(program)
+    assert backed_up.verify(_quiet) == []
+    with restored(backed_up, place / "copy", None) as url:
+        assert numbers(url) == numbers(backed_up.url)
+
+
+def _kill_family(program: "subprocess.Popen[str]") -> None:
+    """The stream and its receiver, which has a group of its own."""
+    found = processes.look(program.pid)
+    if found is not None:
+        processes.kill_family(found)
+    program.wait()
+
+
+@pytest.mark.req("BK-07", "BK-08", "BK-02")
+def test_bucket_is_copied_once_and_put_back_with_the_same_bytes(
+    backed_up: site.Site, place: Path
+) -> None:
+    source = backed_up.bucket
+    assert source is not None
+    pictures = {f"media/{number}.jpg": os.urandom(1000 + number) for number in range(5)}
+    for key, body in pictures.items():
+        source.put(objects.Entry(key, len(body), "", "image/jpeg"), body)
+    first = objects.run(backed_up.repository, source, now=datetime.now(UTC))
+    again = objects.run(backed_up.repository, source, now=datetime.now(UTC))
+    assert first.new_objects == first.objects >= len(pictures)
+    assert again.new_objects == 0
+    other = place / "other"
+    copy = _FolderBucket(other)
+    count = objects.restore(backed_up.repository, objects.around(backed_up.repository, None), copy)
+    assert count == first.objects
+    assert {key: (other / key).read_bytes() for key in pictures} == pictures
+    listing = objects.newest(backed_up.repository)
+    assert listing is not None
+    assert objects.verify(backed_up.repository, listing.entries) == []
+    backed_up.repository.delete(f"{objects.OBJECTS}{listing.entries[0].sha256}")
+    assert objects.verify(backed_up.repository, listing.entries) == [
+        f"object {listing.entries[0].key} is missing"
+    ]
+
+
+class _FolderBucket(objects.Source):
+    """A second store, on a disk, so that nothing of the first one is in it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        yield from ()
+
+    def put(self, entry: objects.Entry, body: bytes) -> None:
+        file = self._root / entry.key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(body)
+
+
+@pytest.mark.req("BK-04", "BK-06")
+def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
+    backed_up: site.Site, engines: dict[str, str], place: Path
+) -> None:
+    """As a person types them; the restored edge asks its stations to send again."""
+    migrations.apply(backed_up.url, SQL["edge"])
+    variables = {
+        **engines,
+        "PATH": os.environ["PATH"],
+        "FARMIQ_STATE_DIR": str(place / "state"),
+        "FARMIQ_BACKUP_URL": f"file://{place}/copies",
+        "FARMIQ_BACKUP_KEY_FILE": str(place / "new.key"),
+        "FARMIQ_BACKUP_SPOOL": str(place / "spool"),
+        "BACKUP_WAL_SECONDS": "0.5",
+        "BACKUP_FILES": str(place / "key"),
+    }
+
+    def farmiq(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "farmiq", *words],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    farmiq("device", "add", "t-001", "farm-1", "barn-1", "station-1", "--station", "scale-1")
+    assert "cannot read the key" in farmiq("backup", "run", "edge", code=1)
+    assert "Store a copy" in farmiq("backup", "key", str(place / "new.key"))
+    assert "there is no site 'barn'; choose edge, cloud" in farmiq("backup", "run", "barn", code=2)
+    with subprocess.Popen(
+        [sys.executable, "-m", "farmiq", "backup", "stream", "edge"], env=variables
+    ) as stream:
+        try:
+            wait_for((place / "copies" / "edge" / "base").exists)
+            wait_for(lambda: json.loads(farmiq("backup", "list", "edge", "--json"))["bases"])
+            report = json.loads(farmiq("drill", "edge", "--json"))
+        finally:
+            stream.terminate()
+    assert stream.returncode == 0
+    assert report["differences"] == []
+    assert report["rows"] > 0
+    assert "all is well" in farmiq("backup", "verify", "edge")
+    (place / "restored").mkdir(mode=0o711)
+    told = json.loads(farmiq("restore", "edge", "--into", str(place / "restored"), "--json"))
+    assert told["stations"] == 1
+    copy = database.Restored(
+        place / "restored",
+        port=free_port(),
+        url=backed_up.url,
+        account=account(),
+        programs=backed_up.programs,
+    )
+    copy.start()
+    try:
+        with psycopg.connect(copy.url) as connection:
+            commands = connection.execute("select device_id, name from device_commands").fetchall()
+    finally:
+        copy.stop()
+    assert commands == [("station-1", "edge.restored")]
+
+
+@pytest.mark.req("BK-03")
+def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
+    kept = Repository(repository.Folder(place / "repository"), [b"k" * 32])
+    now = datetime.now(UTC)
+    for days, segment in ((50, 1), (40, 5), (10, 9), (1, 12)):
+        at = now - timedelta(days=days)
+        base = database.Base(
+            id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at,
+            first_wal=_segment(segment), last_wal=_segment(segment), size_bytes=1, sha256="",
+            server_version="18", system_id="1",
+        )  # fmt: skip
+        kept.write(f"base/{base.id}/base.tar.gz", [b"x"])
+        kept.write_document(f"base/{base.id}/about.json", base)
+    for number in range(14):
+        kept.write(f"wal/{_segment(number)}", [b"x"])
+    chosen = site.Site(
+        repository=kept, url="", bucket=None, files=(), programs=Programs(None), spool=place
+    )
+    assert chosen.prune(days=30, at_least=1) == {"bases": 1, "segments": 5, "objects": 0}
+    # A restore to 30 days ago begins with the base of 40 days ago.
+    assert [base.first_wal for base in database.bases(kept)] == [_segment(n) for n in (5, 9, 12)]
+    assert database.segments(kept)[0] == _segment(5)
+    assert chosen.prune(days=30, at_least=1) == {"bases": 0, "segments": 0, "objects": 0}
+
+
+def _segment(number: int) -> str:
+    return f"0000000100000000{number:08X}"
+
+
+Damage = Callable[[Path], Any]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(file.read_bytes()[: -sealed.CHUNK_BYTES]),
+        lambda file: file.write_bytes(file.read_bytes() + b"x"),
+        lambda file: file.write_bytes(b"\0" + file.read_bytes()[1:]),
+        lambda file: file.write_bytes(bytes([file.read_bytes()[99] ^ 1]).join(_parts(file, 99))),
+        lambda file: shutil.copy(file.with_name("other"), file),
+    ],
+    ids=["cut", "whole chunk cut", "longer", "other header", "one bit", "another file"],
+)
+def test_changed_file_of_the_repository_is_found(damage: Damage, place: Path) -> None:
+    kept = Repository(repository.Folder(place), [b"k" * 32])
+    body = os.urandom(2 * sealed.CHUNK_BYTES + 7)
+    for name in ("file", "other"):
+        kept.write(name, [body[:9], body[9:]])
+    assert b"".join(kept.read("file")) == body
+    damage(place / "file")
+    with pytest.raises(sealed.UnsealError):
+        list(kept.read("file"))
+    with pytest.raises(sealed.UnsealError):
+        list(Repository(repository.Folder(place), [b"o" * 32]).read("other"))
+    with pytest.raises(RepositoryError, match="has no nothing"):
+        list(kept.read("nothing"))
+
+
+def _parts(file: Path, at: int) -> tuple[bytes, bytes]:
+    body = file.read_bytes()
+    return body[:at], body[at + 1 :]
+
+
+@pytest.mark.req("BK-02")
+def test_repository_in_a_bucket_stores_and_lists_like_a_folder(engines: dict[str, str]) -> None:
+    kept = repository.open_at(f"{engines['FARMIQ_EDGE_S3_URL']}/backups/barn-1", keys=[b"k" * 32])
+    body = os.urandom(9 * 2**20)
+    written = kept.write("wal/one", iter([body]))
+    assert written.size_bytes == len(body)
+    kept.write("wal/two", [b""])
+    assert b"".join(kept.read("wal/one")) == body
+    assert b"".join(kept.read("wal/two")) == b""
+    assert kept.names("wal/") == ["wal/one", "wal/two"]
+    kept.delete("wal/one")
+    assert kept.names("") == ["wal/two"]
+    with pytest.raises(RepositoryError, match="has no wal/one"):
+        list(kept.read("wal/one"))
+    kept.delete("wal/two")
+
+
+@pytest.mark.parametrize(
+    "url", ["/mnt/backup", "file://host/folder", "ftp://host/x", "https://host"]
+)
+def test_address_of_another_kind_is_refused_with_the_right_ones(url: str) -> None:
+    with pytest.raises(ValueError, match="a backup goes to file:///folder"):
+        repository.open_at(url, keys=[b"k" * 32])
