@@ -49,7 +49,7 @@ def score(quality: Mapping[str, float]) -> float:
     contact = quality.get("border_contact", 0.0)
     offset = quality.get("centre_offset", 0.0)
     sharpness = quality.get("sharpness", 1.0)
-    value = _clamped((agreement - 0.5) / 0.4) * _clamped(1.15 - 2.0 * contact)
+    value = _clamped((agreement - 0.5) / 0.4) * _clamped(1.3 - 1.5 * contact)
     return value * _clamped(1.2 - 0.6 * offset) * _clamped(0.4 + sharpness)
 
 

@@ -95,6 +95,11 @@ class Model:
             raise ModelError(f"head.onnx takes images of shape {shape}; wanted [N, 3, H, W]")
 
 
+def of(trained: Trained) -> Model:
+    """The model without a folder."""
+    return Model(trained.manifest, trained.head, version=trained.version)
+
+
 def load(folder: Path) -> Model:
     """The model in a folder. Raises ModelError, and OSError where a file is missing."""
     manifest = _read(folder / MANIFEST, MAX_MANIFEST_BYTES)
