@@ -170,8 +170,8 @@ class ModelFiles:
     async def _download(self, tenant_id: str, version: str) -> dict[str, bytes] | None:
         if self._bucket is None:
             return None
-        found = {name: await self._bucket.find(_key(tenant_id, version, name)) for name in FILES}
-        files = {name: content for name, content in found.items() if content is not None}
+        contents = {name: await self._bucket.find(_key(tenant_id, version, name)) for name in FILES}
+        files = {name: content for name, content in contents.items() if content is not None}
         return files if len(files) == len(FILES) else None
 
     def _write(self, version: str, files: Mapping[str, bytes]) -> None:

@@ -71,13 +71,13 @@ class Training:
             model = (await models.in_use(tx, scope)).get(ACTIVE)
             if model is None:
                 return
-            found = await models.running(tx, scope, model.version)
-            if (found["compared"] or 0) >= MIN_RUNNING and (found["compared_mape"] or 0) >= (
-                found["baseline_mape"] or 0
+            past = await models.running(tx, scope, model.version)
+            if (past["compared"] or 0) >= MIN_RUNNING and (past["compared_mape"] or 0) >= (
+                past["baseline_mape"] or 0
             ):
                 reason = (
-                    f"error {found['compared_mape']:.1%} in {found['compared']} sessions is not "
-                    f"below {found['baseline_mape']:.1%} without a camera"
+                    f"error {past['compared_mape']:.1%} in {past['compared']} sessions is not "
+                    f"below {past['baseline_mape']:.1%} without a camera"
                 )
                 await models.set_state(tx, scope, model.version, state=SHADOW, reason=reason)
 
