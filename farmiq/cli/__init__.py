@@ -41,6 +41,7 @@ from farmiq.cli import (
     simulated_cameras,
     terminal,
     topology,
+    vision,
     weighings,
 )
 from farmiq.cli import resync as resync_command
@@ -75,7 +76,7 @@ for _panel, _groups in {
     LOOK: {
         "batch": batch.app, "record": record.app, "feed": feed.app, "kpi": kpi.app,
         "report": report.app, "losses": losses.app, "weighings": weighings.app,
-        "alert": alert.app, "media": media.app,
+        "alert": alert.app, "media": media.app, "vision": vision.app,
     },
     MEND: {
         "outbox": outbox.app, "quarantine": quarantine.app, "dlq": dlq.app,

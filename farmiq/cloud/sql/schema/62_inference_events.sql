@@ -21,6 +21,10 @@ create table inference_events (
   constraint inference_events_pkey primary key (tenant_id, event_id)
 );
 create index inference_events_occurred_at_idx on inference_events (tenant_id, occurred_at desc);
+-- The result of a weighing, and the last ones of a station.
+create index inference_events_session_idx on inference_events (tenant_id, session_id);
+create index inference_events_device_idx on inference_events
+  (tenant_id, device_id, occurred_at desc);
 
 alter table inference_events enable row level security;
 alter table inference_events force row level security;

@@ -1,0 +1,216 @@
+"""`farmiq vision`: how good weights from images are, and why one was estimated as it was."""
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from farmiq.cli import terminal
+
+if TYPE_CHECKING:
+    from farmiq.farm.vision.evaluation import Evaluation, Session
+    from farmiq.farm.vision.mask import Image
+
+app = terminal.Group("Weights from images: how good they are, and why.", shared=terminal.JSON)
+
+ENDINGS = {".jpg", ".jpeg", ".png", ".webp"}
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        help="Folders of images, one for each animal; weights.csv with the folder's name in its "
+        "first column and weight_kg; reference.jpg of the empty scale, if there is one."
+    ),
+]
+Calibration = Annotated[
+    float | None, typer.Option("--mm-per-pixel", min=0.001, max=1000, help="If it is known.")
+]
+
+
+@app.command("evaluate", value_error=2)
+def evaluate(folder: Folder, *, mm_per_pixel: Calibration = None) -> int:
+    """Say how well each animal is weighed by a model that has learned from the others.
+
+    The error is the mean of |estimate / weight - 1|. The baseline is the mean weight of the others.
+    Exit code 3: there are too few animals, or the camera is not better than the baseline.
+    """
+    from farmiq.farm.vision import evaluation
+
+    found = evaluation.evaluate(_sessions(folder, mm_per_pixel))
+    terminal.print_result(_figures(found), *_lines(found))
+    is_better = found.mape is not None and found.mape < (found.baseline_mape or 0.0)
+    return 0 if is_better else 3
+
+
+@app.command("explain", value_error=2)
+def explain(
+    folder: Folder,
+    animal: Annotated[str, typer.Argument(help="The folder of the animal to explain.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("explain.png"),
+    mm_per_pixel: Calibration = None,
+) -> int:
+    """Write one picture: frame, mask, features, neighbours, estimate with its interval.
+
+    The model has learned from all animals of the folder but this one. Exit code 3: no estimate.
+    """
+    from farmiq.farm.vision import estimate, evaluation, frames, model, training
+    from farmiq.farm.vision import explain as explaining
+    from farmiq.farm.vision.manifest import Scope
+
+    sessions = _sessions(folder, mm_per_pixel)
+    session = next((each for each in sessions if each.name == animal), None)
+    if session is None:
+        raise ValueError(f"weights.csv in {folder} has no {animal!r}")
+    others = [
+        example
+        for each in sessions
+        if each.name != animal and (example := evaluation.example(each))
+    ]
+    trained = training.train(
+        others,
+        scope=Scope(camera_id="evaluation", species="any"),
+        cut_off=session.at,
+        mm_per_pixel=mm_per_pixel,
+    )
+    fitted = None if isinstance(trained, training.NotEnough) else model.of(trained)
+    said = estimate.estimate(session.measurements, fitted)
+    neighbours = []
+    if fitted is not None and said.features is not None:
+        learned = [(each.session_id, each.weight_kg, each.features) for each in others]
+        neighbours = [
+            explaining.Neighbour(
+                near.name, near.weight_kg, near.distance, _first_frame(folder / near.name)
+            )
+            for near in explaining.neighbours_of(said.features, learned, fitted.manifest)
+        ]
+    images = _images(folder / animal)
+    if not images:
+        raise ValueError(f"{folder / animal} holds no image")
+    picture = explaining.draw(
+        frames.look(
+            images[0].read_bytes(), reference=_reference(folder), mm_per_pixel=mm_per_pixel
+        ),
+        said,
+        fitted.manifest if fitted else None,
+        neighbours,
+        title=f"{animal}, {said.frames_used} of {said.frames_total} frames used",
+        weight_kg=session.weight_kg,
+    )
+    out.write_bytes(picture)
+    kg = said.predicted_weight_kg
+    terminal.print_result(
+        {
+            "out": out,
+            "predicted_weight_kg": kg,
+            "confidence": said.confidence,
+            "reason": said.reason,
+        },
+        f"{out}: " + (f"no estimate: {said.reason}" if kg is None else f"{kg:.3f} kg"),
+    )
+    return 0 if kg is not None else 3
+
+
+def _sessions(folder: Path, mm_per_pixel: float | None) -> "list[Session]":
+    from datetime import UTC, datetime
+
+    from farmiq.farm.vision import evaluation, frames
+
+    reference = _reference(folder)
+    sessions = []
+    for name, weight_kg in _weights(folder / "weights.csv"):
+        measurements = [
+            frames.measure(image.read_bytes(), reference=reference, mm_per_pixel=mm_per_pixel)
+            for image in _images(folder / name)
+        ]
+        sessions.append(
+            evaluation.Session(
+                name=name,
+                group=name,
+                at=datetime(2000, 1, 1, tzinfo=UTC),
+                weight_kg=weight_kg,
+                measurements=measurements,
+            )
+        )
+    if not sessions:
+        raise ValueError(f"{folder / 'weights.csv'} names no animal")
+    return sessions
+
+
+def _weights(path: Path) -> list[tuple[str, float]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        weights = [(next(iter(row.values())).strip(), float(row["weight_kg"])) for row in rows]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError(f"{path} needs a column weight_kg with a number in every row") from None
+    if bad := [name for name, kg in weights if not 0 < kg < 10_000]:  # noqa: PLR2004
+        raise ValueError(f"{path}: the weight of {bad[0]!r} is not one of an animal")
+    if odd := [name for name, _ in weights if not name or Path(name).name != name]:
+        raise ValueError(f"{path}: {odd[0]!r} is not the name of a folder")
+    return weights
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
+
+
+def _reference(folder: Path) -> bytes | None:
+    found = [path for path in _images(folder) if path.stem == "reference"]
+    return found[0].read_bytes() if found else None
+
+
+def _first_frame(folder: Path) -> "Image | None":
+    from farmiq.farm.vision import frames
+    from farmiq.plumbing.images import pictures
+
+    for path in _images(folder):
+        try:
+            return frames.decode(path.read_bytes())
+        except pictures.UnreadableError:
+            continue
+    return None
+
+
+def _figures(found: "Evaluation") -> dict[str, object]:
+    import msgspec
+
+    return {
+        name: value for name, value in msgspec.to_builtins(found).items() if name != "predictions"
+    } | {
+        "animals": [
+            {
+                "animal": each.name,
+                "weight_kg": each.weight_kg,
+                "predicted_weight_kg": each.estimate.predicted_weight_kg,
+                "low_kg": each.estimate.low_kg,
+                "high_kg": each.estimate.high_kg,
+                "confidence": each.estimate.confidence,
+                "reason": each.estimate.reason,
+                "frames_used": each.estimate.frames_used,
+            }
+            for each in found.predictions
+        ]
+    }
+
+
+def _lines(found: "Evaluation") -> list[str]:
+    silent = ", ".join(f"{count} {reason}" for reason, count in found.silent.items())
+    lines = [
+        f"animals    {found.n_sessions}, {found.n_predicted} estimated; silent: {silent or 'none'}"
+    ]
+    if found.mape is None:
+        return lines
+    return [
+        *lines,
+        f"error      {found.mape:.1%} (MAPE, each left out of the model)",
+        f"baseline   {found.baseline_mape:.1%} (the mean of the others)",
+        f"coverage   {_percent(found.coverage)} of the weights lie in their 90 % interval",
+        f"order      rank correlation {found.rank_correlation:.2f}",
+        f"confidence {_percent(found.confidence_right)} where the error was at most 5 %",
+        f"           {_percent(found.confidence_wrong)} where it was more",
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
