@@ -144,9 +144,10 @@ SERVICES = (
         "edge-vision-inference",
         "farmiq.edge.vision.service",
         reads="inference_jobs, media_objects, weight_sessions, vision_references, cloud_batches, "
-        "cloud_contexts, farms, the edge's bucket",
+        "cloud_contexts, farms, camera_views, the edge's bucket",
         writes="inference_jobs, inference_results, vision_references, vision_models, vision_days, "
-        "sync_outbox, alerts, the edge's bucket, VISION_MODELS_DIR",
+        "camera_views, telemetry_raw, telemetry_dirty, telemetry_latest, sync_outbox, alerts, the "
+        "edge's bucket, VISION_MODELS_DIR",
     ),
     _service(
         "edge-alert-rules",

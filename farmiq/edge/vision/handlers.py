@@ -18,7 +18,7 @@ import prometheus_client
 from farmiq import crash
 from farmiq.config import EdgeSettings
 from farmiq.edge import outbox
-from farmiq.edge.vision import models, store
+from farmiq.edge.vision import models, monitoring, store
 from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope, ModelFiles, ModelRow
 from farmiq.edge.vision.sandboxed import call
 from farmiq.edge.vision.store import Frame, InferenceJob, Result, StoredImage
@@ -93,15 +93,27 @@ class Inference:
         elif not images:
             result = Result(estimate=silent("no_image", 0))
         elif job.session_id is None:
-            result = Result(estimate=await self._image_without_session(job, images[0]))
+            result = await self._image_without_session(job, images[0])
         else:
             result = await self._session(job, images)
         await self._complete(job, replace(result, trace_id=trace_id))
 
-    async def _image_without_session(self, job: InferenceJob, image: StoredImage) -> Estimate:
-        """No weight is claimed of it; the picture of an empty scale is kept as a reference."""
-        if image.purpose != weighvision.EMPTY_SCALE:
-            return silent("no_session", 1)
+    async def _image_without_session(self, job: InferenceJob, image: StoredImage) -> Result:
+        """No weight is claimed of it: it is a reference of the scale, or one of a series."""
+        if image.purpose == weighvision.EMPTY_SCALE:
+            return Result(estimate=await self._empty_scale(job, image))
+        await self._wait_for_ingress()
+        data = await self._bucket.find(image.object_key)
+        if data is None:
+            return Result(estimate=silent("not_in_the_store", 1))
+        async with self._pool.connection() as connection:
+            observed = await monitoring.observe(connection, job, image, data)
+        FRAMES.labels(outcome="unreadable" if observed.problem else "monitored").inc()
+        reason = f"not_decodable: {observed.problem}"[:500] if observed.problem else "no_session"
+        return Result(estimate=silent(reason, 1), monitored=(image, observed))
+
+    async def _empty_scale(self, job: InferenceJob, image: StoredImage) -> Estimate:
+        """It is kept as the reference that animals are told from."""
         try:
             data = await self._bucket.find(image.object_key)
             facts = (await call("reference", data or b"")).facts
@@ -185,8 +197,10 @@ class Inference:
             if not await store.finish(tx, job):
                 return
             place = Place(job.tenant_id, *await store.owner(tx, job))
-            event = completed_event(job, place, result, at=await store.add_result(tx, job, result))
-            await outbox.append(tx, [event])
+            at = await store.add_result(tx, job, result)
+            await outbox.append(tx, [completed_event(job, place, result, at=at)])
+            if result.monitored:
+                await monitoring.record(tx, job, *result.monitored, now=at)
             crash.here("vision.before_commit")
         crash.here("vision.after_commit")
         estimate = result.estimate

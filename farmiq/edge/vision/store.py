@@ -51,9 +51,24 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     quality: dict[str, float]
 
 
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What monitor.Observation says, which only the worker loads; `state` is beside it."""
+
+    light: float | None = None
+    activity: float | None = None
+    occupancy: float | None = None
+    view: str = "learning"
+    changed_from: str | None = None
+    problem: str | None = None
+    state: bytes = b""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`estimate` is of the model in use, `shadow` of one that is only compared with the scale."""
+    """`estimate` is of the model in use, `shadow` of one that is only compared with the scale.
+
+    `monitored` is what an image without a session says of its camera.
+    """
 
     estimate: Estimate
     shadow: Estimate | None = None
@@ -61,6 +76,7 @@ class Result:
     trace_id: str | None = None
     species: str | None = None
     model: ModelRow | None = None
+    monitored: tuple[StoredImage, Observed] | None = None
 
     @property
     def model_version(self) -> str:
@@ -86,7 +102,10 @@ _IS_WHOLE = """
 
 
 async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> InferenceJob | None:
-    """The next job: sessions first, of these the newest; others see it again after `lease_s`."""
+    """The next job: sessions first, of these the newest; then images, a camera's in their order.
+
+    Others see it again after `lease_s`.
+    """
     rows = await db.fetch_as(
         tx,
         InferenceJob,
@@ -102,7 +121,9 @@ async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> Inferenc
             and (p.session_id is null
               or p.last_image_at <= (select fn_now()) - %(wait_s)s * interval '1 s'
               or {_IS_WHOLE})
-          order by p.session_id is null, p.last_image_at desc limit 1
+          order by p.session_id is null,
+            case when p.session_id is not null then p.last_image_at end desc, p.last_image_at
+          limit 1
           for update of p skip locked)
         returning {_COLUMNS}
         """,  # noqa: S608 - our own words

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import msgspec
 
-from farmiq.farm.vision import estimate, frames, model, training
+from farmiq.farm.vision import estimate, frames, model, monitor, training
 from farmiq.farm.vision.features import Measurement
 from farmiq.farm.vision.manifest import Manifest, Scope
 from farmiq.farm.vision.training import Example, NotEnough
@@ -36,6 +36,13 @@ def _measure(data: bytes, *, reference_bytes: int) -> Made:
 
 def _reference(data: bytes) -> Made:
     return {"is_usable": frames.is_usable_reference(data)}, b""
+
+
+def _monitor(data: bytes, *, state_bytes: int) -> Made:
+    """One image of a series; `data` begins with so many bytes of what is known of its camera."""
+    observed = monitor.monitor(data[state_bytes:], data[:state_bytes] or None)
+    facts = msgspec.to_builtins(msgspec.structs.replace(observed, state=None))
+    return facts, observed.state or b""
 
 
 def _estimate(data: bytes, *, folder: str | None) -> Made:
@@ -86,6 +93,7 @@ OPERATIONS: Operations = {
     "ping": _ping,
     "measure": _measure,
     "reference": _reference,
+    "monitor": _monitor,
     "estimate": _estimate,
     "train": _train,
 }
