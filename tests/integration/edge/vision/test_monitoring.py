@@ -22,8 +22,9 @@ OPEN = "select message from alerts where kind = 'camera.view' and closed_at is n
 
 
 async def send(barn: Barn, minute: int, data: bytes) -> None:
-    at = BEGIN + timedelta(minutes=minute)
-    await barn.store(Weighing(), data, session_id=None, captured_at=at)
+    media_id = await barn.store(Weighing(), data, session_id=None)
+    captured = "update media_objects set captured_at = %s where id = %s returning 1"
+    assert rows(barn.database, captured, BEGIN + timedelta(minutes=minute), media_id)
     assert await barn.inference.infer_next()
 
 
@@ -66,7 +67,7 @@ async def test_images_without_a_session_are_readings_of_their_camera(barn: Barn)
 async def test_death_while_monitoring_gives_each_reading_once(
     barn: Barn, engines: dict[str, str], free_port: Callable[[], int], point: str
 ) -> None:
-    await barn.store(Weighing(), pen(1), session_id=None, captured_at=BEGIN)
+    await barn.store(Weighing(), pen(1), session_id=None)
     environment = {
         "FARMIQ_EDGE_DB_URL": barn.database.url,
         "FARMIQ_EDGE_MQTT_URL": "mqtt://unused",
