@@ -1,6 +1,6 @@
 """The page of a site's dishes: curves, forecasts, the map, time-lapses, and a new dish."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from io import BytesIO
 from itertools import product
@@ -42,9 +42,9 @@ def grown(shots: Shots, site: UUID) -> UUID:
     return camera
 
 
-def send(shots: Shots, camera: UUID, at: object, data: bytes) -> None:
-    shots.farm.at(at)  # type: ignore[arg-type]
-    image_id = shots.announce(camera, at)  # type: ignore[arg-type]
+def send(shots: Shots, camera: UUID, at: datetime, data: bytes) -> None:
+    shots.farm.at(at)
+    image_id = shots.announce(camera, at)
     key = f"camera/{shots.farm.company}/{camera}/{image_id}.jpg"
     bucket = scales.bucket(shots.s3_url)
     scales.run(partial(bucket.put, key, data, content_type="image/jpeg")())
@@ -59,6 +59,7 @@ async def assess(shots: Shots) -> None:
 def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
     console: Served, page: Page, shots: Shots, complaints: list[str]
 ) -> None:
+    shots.farm.at(on(DAY, 0) - timedelta(days=COUNT + 1))
     site = shots.farm.site(site_name="River House")
     camera = grown(shots, site)
     person.sign_in(page, console, email=TECHNICIAN)

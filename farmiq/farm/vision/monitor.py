@@ -110,15 +110,15 @@ def _compare(memory: _Memory, levels: Levels) -> tuple[View, float | None]:
 
 
 def _view(memory: _Memory, fitted: Levels, learned: Levels) -> View:
-    found, sharpness = _edges_found(fitted, learned)
+    found_share, sharpness = _edges_found(fitted, learned)
     if memory.seen < LEARNED_AFTER:
-        memory.usual_found, memory.usual_sharpness = found, sharpness
+        memory.usual_found, memory.usual_sharpness = found_share, sharpness
         return "learning"
     if sharpness < SOFT_SHARE * memory.usual_sharpness:
         return "dirty"
-    if found < LOST_SHARE * memory.usual_found:
+    if found_share < LOST_SHARE * memory.usual_found:
         return "moved"
-    memory.usual_found += _USUAL_RATE * (found - memory.usual_found)
+    memory.usual_found += _USUAL_RATE * (found_share - memory.usual_found)
     memory.usual_sharpness += _USUAL_RATE * (sharpness - memory.usual_sharpness)
     return "ok"
 
@@ -176,10 +176,10 @@ def _share_changed(levels: Levels, other: Levels) -> float:
 
 def _fit_light(levels: Levels, other: Levels) -> Levels:
     """The image as if it had the light of the other: most cells show the same in both."""
-    told = (levels > MIN_LEVEL) & (other > MIN_LEVEL)
-    if not told.any():
+    lit = (levels > MIN_LEVEL) & (other > MIN_LEVEL)
+    if not lit.any():
         return levels
-    return np.asarray(levels * np.median(other[told] / levels[told]), dtype=np.float32)
+    return np.asarray(levels * np.median(other[lit] / levels[lit]), dtype=np.float32)
 
 
 def _learn_anew(memory: _Memory, levels: Levels) -> None:

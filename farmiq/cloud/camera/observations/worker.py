@@ -30,12 +30,12 @@ def assess(data: bytes, *, circle: list[float] | None, reference: str | None) ->
     known = None
     if circle is not None and reference is not None:
         known = change.Reference(circle=locate.Circle(*circle), image=base64.b64decode(reference))
-    judged, small = quality.assess(data)
-    if judged.grade in NOT_MEASURED:
-        dish = change.Measured(problem=f"the image is {judged.grade}")
+    rated, small = quality.assess(data)
+    if rated.grade in NOT_MEASURED:
+        dish = change.Measured(problem=f"the image is {rated.grade}")
     else:
         dish = change.measure(data, known)
-    return msgspec.to_builtins(Facts(quality=judged, dish=dish)), small or b""
+    return msgspec.to_builtins(Facts(quality=rated, dish=dish)), small or b""
 
 
 OPERATIONS: Operations = {"assess": assess, "time_lapse": time_lapse.make}

@@ -126,12 +126,12 @@ def _row(dish: dishes.Dish) -> dict[str, Any]:
         "problem": camera.problem,
         "points": [
             {
-                "image_id": each.image_id,
-                "observed_at": each.observed_at,
-                "change": each.covered_change,
-                "quality": each.covered_quality,
-                "smoothed": dish.smoothed.get(each.observed_at),
+                "image_id": point.image_id,
+                "observed_at": point.observed_at,
+                "change": point.covered_change,
+                "quality": point.covered_quality,
+                "smoothed": dish.smoothed.get(point.observed_at),
             }
-            for each in dish.measured
+            for point in dish.measured
         ],
     }

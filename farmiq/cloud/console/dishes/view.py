@@ -74,11 +74,11 @@ class Dish:
         """Of the chart, in percent."""
         return [
             (
-                each.observed_at,
-                round(100 * each.covered_change, 2),
-                _percent(self.smoothed.get(each.observed_at)),
+                item.observed_at,
+                round(100 * item.covered_change, 2),
+                _percent(self.smoothed.get(item.observed_at)),
             )
-            for each in self.measured
+            for item in self.measured
         ]
 
 
@@ -146,8 +146,8 @@ def all_dishes(
     cameras: Sequence[Camera], measured: Sequence[Measured], *, threshold: float
 ) -> list[Dish]:
     of_series: dict[UUID, list[Measured]] = {}
-    for each in measured:
-        of_series.setdefault(each.series_id, []).append(each)
+    for item in measured:
+        of_series.setdefault(item.series_id, []).append(item)
     return [
         _dish(camera, of_series.get(camera.series_id, []) if camera.series_id else [], threshold)
         for camera in cameras
@@ -157,11 +157,11 @@ def all_dishes(
 def _dish(camera: Camera, measured: Sequence[Measured], threshold: float) -> Dish:
     begin = measured[0].observed_at if measured else None
     points = [
-        curve.Measurement(_days(each.observed_at, begin), each.covered_change, each.covered_quality)
-        for each in measured
+        curve.Measurement(_days(item.observed_at, begin), item.covered_change, item.covered_quality)
+        for item in measured
         if begin is not None
     ]
-    counted = [each for each in measured if each.covered_quality >= curve.MIN_QUALITY]
+    counted = [item for item in measured if item.covered_quality >= curve.MIN_QUALITY]
     levels = [point.change for point in curve.curve(points)]
     passing, why_not = None, ""
     try:
@@ -171,7 +171,7 @@ def _dish(camera: Camera, measured: Sequence[Measured], threshold: float) -> Dis
     return Dish(
         camera=camera,
         measured=tuple(measured),
-        smoothed={each.observed_at: level for each, level in zip(counted, levels, strict=True)},
+        smoothed={item.observed_at: level for item, level in zip(counted, levels, strict=True)},
         passing=passing,
         why_not=why_not,
     )

@@ -194,15 +194,15 @@ def _plane(values: Levels, where: Mask) -> Levels:
     across, down = np.meshgrid(np.linspace(-1, 1, width), np.linspace(-1, 1, height))
     # Every third cell of every third row says it as well.
     sample = (slice(None, None, 3), slice(None, None, 3))
-    told = values[sample][where[sample]]
+    levels = values[sample][where[sample]]
     terms = np.column_stack(
-        (np.ones(len(told)), across[sample][where[sample]], down[sample][where[sample]])
+        (np.ones(len(levels)), across[sample][where[sample]], down[sample][where[sample]])
     )
-    plane = np.array((float(np.median(told)), 0.0, 0.0))
+    plane = np.array((float(np.median(levels)), 0.0, 0.0))
     for _ in range(3):
-        off = np.abs(told - terms @ plane)
+        off = np.abs(levels - terms @ plane)
         near = off <= 2 * float(np.median(off)) + 1e-6
-        plane, *_ = np.linalg.lstsq(terms[near], told[near], rcond=None)
+        plane, *_ = np.linalg.lstsq(terms[near], levels[near], rcond=None)
     return np.asarray(plane[0] + plane[1] * across + plane[2] * down, dtype=np.float32)
 
 
@@ -211,13 +211,13 @@ def _shake(now: Colours, then: Colours, fixed: Mask) -> tuple[tuple[int, int], f
 
     How well is the correlation of the edges that do not grow: rim, table and what lies there.
     """
-    one, other = _edges(now), _edges(then)
+    edges, other = _edges(now), _edges(then)
     inner = (slice(MAX_SHAKE_PX, -MAX_SHAKE_PX), slice(MAX_SHAKE_PX, -MAX_SHAKE_PX))
     where = fixed[inner]
     wanted = other[inner][where] - other[inner][where].mean()
 
     def fit(shift: tuple[int, int]) -> float:
-        return float((np.roll(one, shift, axis=(0, 1))[inner][where] * wanted).sum())
+        return float((np.roll(edges, shift, axis=(0, 1))[inner][where] * wanted).sum())
 
     best, best_fit = (0, 0), fit((0, 0))
     while max(abs(part) for part in best) < MAX_SHAKE_PX:
@@ -228,7 +228,7 @@ def _shake(now: Colours, then: Colours, fixed: Mask) -> tuple[tuple[int, int], f
             break
         best_fit = max(fits)
         best = beside[fits.index(best_fit)]
-    fitted = np.roll(one, best, axis=(0, 1))[inner][where]
+    fitted = np.roll(edges, best, axis=(0, 1))[inner][where]
     spread = float(fitted.std() * wanted.std()) * fitted.size
     return best, best_fit / spread if spread else 0.0
 

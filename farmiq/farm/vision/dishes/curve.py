@@ -80,14 +80,17 @@ def forecast(measurements: Sequence[Measurement], threshold: float) -> Forecast:
     for point in points:
         if point.change >= threshold:
             return Forecast(point.day, point.day, point.day, is_passed=True)
-    seen = [each for each in _counted(measurements) if each.change > SEEN_CHANGE]
+    seen = [member for member in _counted(measurements) if member.change > SEEN_CHANGE]
     grown = [
-        each
-        for index, each in enumerate(seen, start=1)
-        if each.day > points[-1].day - LOOK_BACK_DAYS or index > len(seen) - LOOK_BACK_MEASUREMENTS
+        member
+        for index, member in enumerate(seen, start=1)
+        if member.day > points[-1].day - LOOK_BACK_DAYS
+        or index > len(seen) - LOOK_BACK_MEASUREMENTS
     ]
     first, last = _enough(points, grown)
-    slope, at_last, sd_slope, sd_last = _line([(each.day, _widened(each.change)) for each in grown])
+    slope, at_last, sd_slope, sd_last = _line(
+        [(member.day, _widened(member.change)) for member in grown]
+    )
     if slope <= Z80 * sd_slope:
         raise NotEnoughDataError("the measurements do not show that it grows")
     ahead = max(0.0, (_widened(threshold) - at_last) / slope)
@@ -125,7 +128,8 @@ def _enough(points: Sequence[Point], grown: Sequence[Measurement]) -> tuple[floa
 
 def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
     return sorted(
-        (each for each in measurements if each.quality >= MIN_QUALITY), key=lambda each: each.day
+        (member for member in measurements if member.quality >= MIN_QUALITY),
+        key=lambda member: member.day,
     )
 
 
@@ -136,10 +140,10 @@ def _rising(measurements: Sequence[Measurement]) -> Iterator[tuple[float, list[f
         members, level = [measurement], measurement.change
         while blocks and blocks[-1][0] >= level:
             members = blocks.pop()[1] + members
-            level = statistics.median(each.change for each in members)
+            level = statistics.median(member.change for member in members)
         blocks.append((level, members))
     for level, members in blocks:
-        yield min(max(level, 0.0), 1.0), [each.day for each in members]
+        yield min(max(level, 0.0), 1.0), [member.day for member in members]
 
 
 def _widened(share: float) -> float:

@@ -34,10 +34,10 @@ def locate(colours: Levels) -> Circle | None:
     softer = colours
     for _ in range(SOFTENED):
         softer = soften(softer)
-    found = _vote(softer)
-    if found is None:
+    first = _vote(softer)
+    if first is None:
         return None
-    fitted = _fit_rim(colours, *found)
+    fitted = _fit_rim(colours, *first)
     if fitted is None:
         return None
     width = colours.shape[1]
