@@ -67,9 +67,10 @@ async def record(
     if observed.changed_from:
         log.get("edge-vision-inference").info(
             "camera.view_changed",
-            device_id=job.device_id,
-            view=observed.view,
-            before=observed.changed_from,
+            tenant_id=job.tenant_id,
+            name=job.device_id,
+            status=observed.view,
+            reason=f"it was {observed.changed_from}",
         )
     if observed.view in _MESSAGES:
         if observed.changed_from:
