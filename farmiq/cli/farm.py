@@ -28,11 +28,11 @@ def set_(
     It counts before the zone that the cloud has for the farm, and `farmiq farm unset` takes it
     back. A farm without any has the days of FARMIQ_EDGE_TIMEZONE.
     """
-    import zoneinfo
+    from farmiq.plumbing import zones
 
     for name in (tenant, farm):
         terminal.check_id(name)
-    if timezone not in zoneinfo.available_timezones():
+    if timezone not in zones.names():
         terminal.fail(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok", code=2)
     with terminal.connect(terminal.EDGE) as connection:
         changed = connection.execute(

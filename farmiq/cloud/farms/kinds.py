@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
-from zoneinfo import available_timezones
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +11,7 @@ from msgspec import Meta
 from farmiq import roster
 from farmiq.messages.ids import Id
 from farmiq.messages.kinds import Name, Unit
+from farmiq.plumbing import zones
 from farmiq.roster import Problem, RosterError
 
 Sex = Literal["female", "male", "mixed"]
@@ -33,7 +33,7 @@ class FarmValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timezone: str
 
     def __post_init__(self) -> None:
-        if self.timezone not in available_timezones():
+        if self.timezone not in zones.names():
             raise ValueError(f"no time zone is called {self.timezone[:64]!r}")
 
 

@@ -1,6 +1,5 @@
 """Companies and people, created by an administrator with a connection of the tables' owner."""
 
-import zoneinfo
 from datetime import timedelta
 from typing import Any, LiteralString
 from uuid import UUID
@@ -9,7 +8,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from farmiq.cloud.identity import passwords, store
-from farmiq.plumbing import ids
+from farmiq.plumbing import ids, zones
 
 ROLES = ("viewer", "operator", "technician", "admin")
 
@@ -23,7 +22,7 @@ def add_company(
 
     Raises ValueError if there is no such time zone.
     """
-    if timezone not in zoneinfo.available_timezones():
+    if timezone not in zones.names():
         raise ValueError(f"no time zone is called {timezone!r}: give one such as Asia/Bangkok")
     return _returned(
         connection.execute(

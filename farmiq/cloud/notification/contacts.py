@@ -1,6 +1,5 @@
 """Who is told: channels, contacts and settings of a company, for the API, commands and pages."""
 
-import zoneinfo
 from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
@@ -24,7 +23,7 @@ from farmiq.cloud.notification.sending.channels import (
 )
 from farmiq.messages import ids
 from farmiq.messages.kinds import Name
-from farmiq.plumbing import addresses, db, mail, outgoing, web_push
+from farmiq.plumbing import addresses, db, mail, outgoing, web_push, zones
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.sealing import Sealer, SealError
 
@@ -215,7 +214,7 @@ async def save_contact(
     quiet = values.quiet_hours
     if quiet is not None and quiet.begin == quiet.until:
         problems.append(("quiet_hours", "begin and end at the same time"))
-    if quiet is not None and quiet.timezone not in zoneinfo.available_timezones():
+    if quiet is not None and quiet.timezone not in zones.names():
         problems.append(("quiet_hours.timezone", "is no time zone such as Asia/Bangkok"))
     if problems:
         raise InvalidError(*problems)
