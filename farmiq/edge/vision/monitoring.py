@@ -61,7 +61,7 @@ async def record(
     ]
     if readings:
         await outbox.append(tx, await telemetry.record(tx, readings))
-    if not observed.state or not await _keep_view(tx, job, image, observed):
+    if not observed.state or not await _store_view(tx, job, image, observed):
         return
     subject = f"{job.tenant_id}/{job.device_id}"
     if observed.changed_from:
@@ -80,7 +80,7 @@ async def record(
         await alerts.close(tx, kind=ALERT, subject=subject)
 
 
-async def _keep_view(
+async def _store_view(
     tx: db.Connection, job: InferenceJob, image: StoredImage, observed: Observed
 ) -> bool:
     """False if a later image is there already: its view counts."""
