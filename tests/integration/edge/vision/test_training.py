@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from farmiq.edge import alert_events
+from farmiq.edge.console.weighings import queries
 from farmiq.edge.vision import models, training
 from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope
 from farmiq.edge.vision.training import Training
@@ -120,6 +121,12 @@ async def test_pictures_of_animals_are_estimated_after_enough_weighings(barn: Ba
     event = next(event for event in barn.events() if event["session_id"] == one.session_id)
     assert event["low_kg"] < event["predicted_weight_kg"] < event["high_kg"]
     assert (event["n_train"], event["is_shadow"]) == (30, False)
+    await training.score(barn.pool)
+    async with barn.pool.connection() as connection:
+        shown = await queries.estimate(connection, "t-1", one.session_id)
+        assert await queries.estimate(connection, "t-2", one.session_id) is None
+    assert shown is not None
+    assert (shown.predicted_weight_kg, shown.sessions) == (predicted_kg, 1)
 
 
 async def test_model_of_shuffled_labels_is_never_used(barn: Barn) -> None:
