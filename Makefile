@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 LAST_FAILED := .pytest_cache/v/cache/lastfailed
 
-.PHONY: help demo smoke test test-fast test-again test-long check bench bench-long requirements docs texts lock clean
+.PHONY: help demo smoke test test-fast test-again test-long pictures check bench bench-long requirements docs texts lock clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: $(READY) ## all tests but the long ones, on real engines
 
 test-fast: $(READY) ## the tests that need no engine, and those of SQL: about a minute
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(ARGS) tests/unit tests/house tests/sql
+
+pictures: $(READY) ## every page light and dark, 360 and 1180 px wide, below artefacts/screenshots
+	@$(FARMIQ) stack fetch --browser >/dev/null
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --pictures $(ARGS) tests/browser
 
 test-again: $(READY) ## the tests that failed in the last `make test`, once more and each alone
 	@$(PY) tools/test-again

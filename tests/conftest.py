@@ -28,20 +28,27 @@ from farmiq.lab.stack import debian
 from farmiq.plumbing import migrations
 from farmiq.services import SQL
 from tests.chaos.summary import fault_lines
-from tests.support import databases, devices, ports, vhosts
+from tests.support import databases, devices, ports, rewriting, vhosts
 from tests.support.engines import Engines, state_dir
+from tests.support.properties import EXPLORING, REPEATABLE, USUAL, some
 
 # Speed is not what properties are about: a busy machine must not fail them. Their tests reckon with
 # a fixture that all examples share.
 settings.register_profile(
-    "exploring",
+    EXPLORING,
+    max_examples=USUAL,
     deadline=None,
     derandomize=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 # The same examples in every run: what is found at random is found by `make test-long`.
-settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
-settings.load_profile("repeatable")
+settings.register_profile(
+    REPEATABLE,
+    settings.get_profile(EXPLORING),
+    derandomize=True,
+    max_examples=some(USUAL),
+)
+settings.load_profile(REPEATABLE)
 
 _engines = pytest.StashKey[Engines]()
 
@@ -63,11 +70,17 @@ def _shared_context(*, verify: Any, **others: Any) -> Any:
 _transports.create_ssl_context = _shared_context
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pictures", action="store_true", help="keep pictures of the pages")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     engines = Engines(config)
     config.stash[_engines] = engines
     config.pluginmanager.register(engines, "farmiq-engines")
+    beside = rewriting.start(config)
     engines.start()
+    rewriting.wait(beside)
 
 
 @pytest.hookimpl(trylast=True)
@@ -117,7 +130,7 @@ def _log_as_at_first() -> Iterator[None]:
 def engines(request: pytest.FixtureRequest) -> dict[str, str]:
     """Addresses of the shared engines, by the names of the settings."""
     found = request.config.stash[_engines].environment
-    assert found, "this test needs engines, but the run was started for house and unit tests only"
+    assert found, "this test needs engines, but the run was started for folders that need none"
     return found
 
 

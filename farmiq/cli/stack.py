@@ -137,9 +137,10 @@ def fetch(
         "mosquitto": str(mosquitto.find(downloads, say=say).broker),
     }
     if browser:
-        places["chromium"] = str(debian.chromium_path(downloads, say=say))
+        for package in (debian.HEADLESS, debian.CHROMIUM):
+            places[package] = str(debian.chromium_path(downloads, package=package, say=say))
         places["strace"] = str(debian.strace_path(downloads, say=say))
-    terminal.print_result(places, *(f"{program:<14}  {place}" for program, place in places.items()))
+    terminal.print_result(places, *(f"{program:<23}  {place}" for program, place in places.items()))
 
 
 def doctor(

@@ -2,14 +2,23 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    BrowserType,
+    Page,
+    expect,
+    sync_playwright,
+)
 
-from tests.browser import barns, cameras
+from tests.browser import barns, cameras, look
 from tests.browser.cameras import DAY, Shots, on
+from tests.browser.look import SCREENSHOTS, Keep
 from tests.browser.served import Served
 from tests.flow.conftest import (  # noqa: F401 - the whole way, for a test that looks at its end
     idle_farm,
@@ -26,19 +35,20 @@ ARGUMENTS = [
 ]
 # A page may wait for its next second, or for a server that starts on a busy machine.
 expect.set_options(timeout=60_000)
-SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 
 
 # Not for the whole session: its event loop must be gone when asynchronous tests run.
 @pytest.fixture(scope="package")
-def browser(chromium: str | Path) -> Iterator[Browser]:
-    arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+def browser(chromium: Path) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=str(chromium), headless=True, args=arguments
-        )
+        opened = launched(playwright.chromium, chromium)
         yield opened
         opened.close()
+
+
+def launched(kind: BrowserType, program: Path) -> Browser:
+    arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    return kind.launch(executable_path=str(program), headless=True, args=arguments)
 
 
 @pytest.fixture
@@ -68,10 +78,22 @@ def cloud_s3(engines: dict[str, str]) -> str:
     return engines["FARMIQ_CLOUD_S3_URL"]
 
 
+@pytest.fixture(scope="session")
+def pictures(pytestconfig: pytest.Config) -> bool:
+    """Whether somebody wants to look at the pages: `make pictures`."""
+    wanted = bool(pytestconfig.getoption("pictures"))
+    if wanted:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    return wanted
+
+
 @pytest.fixture(scope="package")
-def profile(browser: Browser) -> Iterator[BrowserContext]:
+def profile(browser: Browser, *, pictures: bool) -> Iterator[BrowserContext]:
     """One for all tests: to make a profile and its processes is half of what a short test costs."""
-    opened = browser.new_context(viewport={"width": 1180, "height": 900})
+    # Pictures are as sharp as a phone's.
+    opened = browser.new_context(
+        viewport={"width": 1180, "height": 900}, device_scale_factor=2 if pictures else 1
+    )
     # Without a page its processes would end.
     opened.new_page()
     yield opened
@@ -94,6 +116,12 @@ def context(profile: BrowserContext) -> Iterator[BrowserContext]:
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
     return context.new_page()
+
+
+@pytest.fixture
+def keep(page: Page, *, pictures: bool) -> Keep:
+    """Check what every page must be on every screen, and keep its pictures if they are wanted."""
+    return partial(look.keep, page, pictures=pictures)
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from farmiq.lab.stack import debian
 from farmiq.plumbing import ids, sealing
-from tests.browser import barns, patience, person, test_look, troubles
+from tests.browser import barns, patience, person, troubles
+from tests.browser.conftest import launched
+from tests.browser.look import Keep
 from tests.browser.served import Served
-from tests.browser.test_look import Keep
-
-keep = test_look.keep
+from tests.support.engines import state_dir
 
 
 def figures(page: Page) -> dict[tuple[str, str], str]:
@@ -358,9 +359,20 @@ def _subscribe(page: Page, console: Served) -> None:
     page.reload()
 
 
+@pytest.fixture
+def whole_browser(browser: Browser) -> Iterator[Browser]:
+    """The one with windows: the other has no notifications."""
+    program = debian.chromium_path(state_dir() / "engines", package=debian.CHROMIUM)
+    opened = launched(browser.browser_type, program)
+    yield opened
+    opened.close()
+
+
 def test_push_message_is_shown_and_leads_to_its_episode(
-    console: Served, page: Page, context: BrowserContext, cloud_db: Any
+    console: Served, whole_browser: Browser, cloud_db: Any
 ) -> None:
+    context = whole_browser.new_context()
+    page = context.new_page()
     troubles.add_farm(cloud_db.admin_url)
     hot = troubles.raise_(cloud_db.url)
     context.grant_permissions(["notifications"], origin=console.url)
@@ -371,10 +383,7 @@ def test_push_message_is_shown_and_leads_to_its_episode(
     registrations: list[dict[str, Any]] = []
     session.on(
         "ServiceWorker.workerRegistrationUpdated",
-        # The profile has workers of other tests' consoles too.
-        lambda event: registrations.extend(
-            known for known in event["registrations"] if known["scopeURL"] == f"{console.url}/"
-        ),
+        lambda event: registrations.extend(event["registrations"]),
     )
     session.send("ServiceWorker.enable")
     patience.until(lambda: bool(page.evaluate("1") and registrations), "the worker is known")

@@ -11,11 +11,9 @@ from playwright.sync_api import APIResponse, Page, expect
 
 from farmiq.lab.simulate.life.flocks import Life
 from tests.browser import barns, flocks, person, recount, recount_sites
+from tests.browser.look import Keep
 from tests.browser.served import Served
-from tests.browser.test_look import Keep, context, keep
 from tests.support import databases
-
-__all__ = ["context", "keep"]  # fixtures
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.cloud.identity import accounts
 from tests.browser import barns, person
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.look import SCREENSHOTS
 from tests.browser.served import Served
 from tests.support import databases
 
@@ -159,14 +159,16 @@ def test_forms_that_are_not_ours_switch_nothing(
     expect_company(page, console, shown="climate-01", hidden="hill-01")
 
 
-def test_the_switch_fits_the_header(console: Served, page: Page, farms: dict[str, str]) -> None:
+def test_the_switch_fits_the_header(
+    console: Served, page: Page, farms: dict[str, str], *, pictures: bool
+) -> None:
     del farms
     person.sign_in(page, console, email=SUE)
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for width in (360, 1180):
         page.set_viewport_size({"width": width, "height": 800})
         expect(page.get_by_label("Company")).to_be_visible()
         person.expect_accessible(page)
         person.expect_no_sideways_scrolling(page)
         expect(page).to_have_title(re.compile("Today"))
-        page.screenshot(path=SCREENSHOTS / f"super-admin-{width}.png")
+        if pictures:
+            page.screenshot(path=SCREENSHOTS / f"super-admin-{width}.png")

@@ -9,12 +9,11 @@ from playwright.sync_api import Page, expect
 
 from farmiq.cloud.identity import passwords
 from tests.browser import barns, deliveries, patience, person
+from tests.browser.look import Keep
 from tests.browser.recount_sites import STRAY_DIGITS
 from tests.browser.served import Served
-from tests.browser.test_look import Keep, context, keep
 from tests.support import databases
 
-__all__ = ["context", "keep"]  # fixtures
 _LETTERS = "from dead_letter_groups where tenant_id = 'tenant-a'"
 _DAY = "from edge_hours where hour > now() - interval '24 hours'"
 _EDGE = "from edge_heartbeats where edge_cluster_id = %(key)s"

@@ -14,12 +14,10 @@ from playwright.sync_api import Page, expect
 from farmiq.plumbing import ids
 from farmiq.plumbing.storage import objects
 from tests.browser import patience, person
+from tests.browser.look import Keep
 from tests.browser.served_edge import ServedEdge
-from tests.browser.test_look import Keep, keep
 from tests.support import databases, edge_day
 from tests.support.edge_day import NAME, PIN, TENANT, WAITING, Day
-
-__all__ = ["keep"]  # the fixture
 
 
 @pytest.fixture

@@ -1,59 +1,18 @@
 """Each page on a phone and on a wide screen, light and dark: accessible, and kept as a picture."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser import barns, cameras, patience, person, recount_sites, running_farm, scales
+from tests.browser import barns, cameras, person, recount_sites, running_farm, scales
 from tests.browser.cameras import Shots
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.look import Keep
 from tests.browser.served import Served
 from tests.support import databases
-
-WIDTHS = (360, 1180)
-THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-# A theme is other colours on the same page: what else axe looks at has been looked at.
-OF_COLOURS = ("color-contrast", "link-in-text-block")
-Keep = Callable[[str], None]
-# Of the images that are not folded away, those near the top.
-DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
-  .filter(i => i.getBoundingClientRect().top < 800)
-  .every(i => i.complete && i.naturalWidth)"""
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """As sharp as a phone's; pictures of a wide screen are kept with a quarter of the pixels."""
-    opened = browser.new_context(device_scale_factor=2)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def keep(page: Page) -> Keep:
-    """Check what every page must be on every screen, and keep its pictures."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-
-    def keep_as(name: str) -> None:
-        for width, theme in product(WIDTHS, THEMES):
-            page.set_viewport_size({"width": width, "height": 800})
-            page.emulate_media(color_scheme=theme)
-            patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
-            person.expect_accessible(page, rules=() if theme == THEMES[0] else OF_COLOURS)
-            person.expect_no_sideways_scrolling(page)
-            page.mouse.move(0, 0)
-            page.screenshot(
-                path=SCREENSHOTS / f"{name}-{width}-{theme}.png",
-                full_page=True,
-                scale="device" if width == WIDTHS[0] else "css",
-            )
-
-    return keep_as
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import base64
 import re
 import time
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from farmiq.cloud.identity import second_factor
 from farmiq.plumbing import sealing
-from tests.browser import barns, flocks, person
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser import barns, flocks, look, person
+from tests.browser.look import Keep
 from tests.browser.served import Served
-from tests.browser.test_look import OF_COLOURS, THEMES, WIDTHS
 
 
 @pytest.fixture
@@ -30,17 +28,6 @@ def console(cloud_db: Any, tmp_path: Path) -> Iterator[Served]:
     served.start()
     yield served
     served.stop()
-
-
-def keep(page: Page, name: str) -> None:
-    """What every page must be on every screen, and a picture of it."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    for width, theme in product(WIDTHS, THEMES):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
-        person.expect_accessible(page, rules=() if theme == THEMES[0] else OF_COLOURS)
-        person.expect_no_sideways_scrolling(page)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{theme}.png", full_page=True)
 
 
 def expect_figures_marked(page: Page) -> None:
@@ -57,37 +44,46 @@ def expect_figures_marked(page: Page) -> None:
 
 
 def test_person_turns_on_the_second_factor_and_signs_in_with_it(
-    console: Served, page: Page, browser: Browser, complaints: list[str], requested: list[str]
+    console: Served,
+    page: Page,
+    *,
+    browser: Browser,
+    keep: Keep,
+    pictures: bool,
+    complaints: list[str],
+    requested: list[str],
 ) -> None:
     person.sign_in(page, console, path="/settings/account")
     expect(page.locator(".sentence")).to_have_text("Your account")
-    keep(page, "account")
+    keep("account")
     page.get_by_label("Current password").nth(1).fill(barns.PASSWORD)
     page.get_by_role("button", name="Set up a second factor").click()
     expect(page.locator(".qr")).to_be_visible()
     page.get_by_text("Type it in instead").click()
-    keep(page, "second-factor")
+    keep("second-factor")
     secret = _base32(page.locator("#secret").inner_text())
-    step = int(time.time()) // 30
+    step = _step()
     page.get_by_label("Enter the code").fill(second_factor.code(secret, step))
     page.get_by_role("button", name="Turn it on").click()
     expect(page.locator("#codes li")).to_have_count(10)
     recovery = page.locator("#codes code").first.inner_text()
-    keep(page, "recovery-codes")
+    keep("recovery-codes")
     page.get_by_role("link", name="I have them").click()
     expect(page.locator("#factor-title + .chip")).to_have_text("On")
-    keep(page, "account-second-factor")
+    keep("account-second-factor")
 
     other = browser.new_context()
     try:
         phone = other.new_page()
         person.sign_in(phone, console, path="/settings/account")
         expect(phone.get_by_role("heading", name="Enter the code")).to_be_visible()
-        keep(phone, "sign-in-code")
+        look.keep(phone, "sign-in-code", pictures=pictures)
         phone.get_by_label("Code of your app").fill("123456")
         phone.get_by_role("button", name="Sign in").click()
         expect(phone.get_by_role("alert")).to_contain_text("This code is not right")
-        phone.get_by_label("Code of your app").fill(second_factor.code(secret, step + 1))
+        phone.get_by_label("Code of your app").fill(
+            second_factor.code(secret, max(step + 1, _step()))
+        )
         phone.get_by_role("button", name="Sign in").click()
         expect(phone).to_have_url(f"{console.url}/settings/account")
         expect(phone.locator("#sessions li")).to_have_count(2)
@@ -107,11 +103,18 @@ def test_person_turns_on_the_second_factor_and_signs_in_with_it(
 
 
 def test_owner_downloads_the_report_and_subscribes(
-    console: Served, page: Page, cloud_db: Any, tmp_path: Path, complaints: list[str]
+    console: Served,
+    page: Page,
+    *,
+    cloud_db: Any,
+    keep: Keep,
+    pictures: bool,
+    tmp_path: Path,
+    complaints: list[str],
 ) -> None:
     person.sign_in(page, console, path="/reports")
     expect(page.get_by_text("No farm yet")).to_be_visible()
-    keep(page, "reports-empty")
+    keep("reports-empty")
     life = flocks.a_farm(cloud_db.url, cloud_db.admin_url)
     batch_id = life.flocks[0].batch_id
     page.goto(f"{console.url}/reports")
@@ -124,7 +127,8 @@ def test_owner_downloads_the_report_and_subscribes(
     assert pdf.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type /Page\b(?!s)", pdf)) == 2
     assert waiting.value.suggested_filename.endswith(f"{batch_id}.pdf")
-    (SCREENSHOTS / "report.pdf").write_bytes(pdf)
+    if pictures:
+        (look.SCREENSHOTS / "report.pdf").write_bytes(pdf)
 
     page.locator("#of-mail").select_option(f"batch:{batch_id}")
     page.get_by_role("button", name="Subscribe").click()
@@ -134,7 +138,7 @@ def test_owner_downloads_the_report_and_subscribes(
     page.reload()
     expect(page.locator("#sent li")).to_have_count(2)
     expect(page).to_have_title("(1) Reports")
-    keep(page, "reports")
+    keep("reports")
     expect_figures_marked(page)
     # Somebody else of the company may look, and may not end what is not theirs.
     page.context.clear_cookies()
@@ -166,6 +170,10 @@ def _sent(url: str, farm_id: str) -> None:
                 "message_id, fn_now(), 'a' from alert_messages where state = %s",
                 (farm_id, f"2026-11-{2 + 7 * (number - 1):02}", state),
             )
+
+
+def _step() -> int:
+    return int(time.time()) // 30
 
 
 def _base32(text: str) -> bytes:

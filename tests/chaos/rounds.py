@@ -121,7 +121,7 @@ class Battered:
         *,
         fault: Callable[[], Awaitable[None]],
         repair: Callable[[], Awaitable[None]],
-        seconds: float = 2.0,
+        seconds: float = 1.5,
         without: str | None = None,
         busy: str | None = None,
         least: int = UNRESOLVED,
@@ -140,7 +140,7 @@ class Battered:
             processes.send(held, signal.SIGSTOP)
         try:
             simulator = self.farm.simulate(*LOAD, str(seconds))
-            await until(lambda: self._on_the_way() >= 4 * UNRESOLVED)
+            await until(lambda: self._on_the_way() >= 3 * UNRESOLVED)
             if busy is not None and held is not None:
                 await self._seize(busy, held)
             # Counted before the fault where the fault may take the table away that we count in.

@@ -31,11 +31,30 @@ ERRORS, UNSEEN_PAIRS = 4.0, 0.015
 Figures = dict[tuple[str, date, str], float]
 
 
-def a_life() -> Life:
-    """Until yesterday afternoon: whatever the date, the same birds live and are weighed."""
+def a_life(days: int) -> Life:
+    """Until yesterday afternoon: whatever the date, the same birds live and are weighed.
+
+    Of fewer days than the farm has, flocks begin sooner to differ, and differ more.
+    """
     yesterday = (datetime.now(ZoneInfo(ZONE)) - timedelta(days=1)).date()
     until_at = datetime.combine(yesterday, time(15, 10), ZoneInfo(ZONE)).astimezone(UTC)
-    return flocks.broiler_farm(TENANT, until=until_at, timezone=ZONE)
+    life = flocks.broiler_farm(TENANT, until=until_at, timezone=ZONE)
+    if days == flocks.DAYS:
+        return life
+    later = timedelta(days=flocks.DAYS - days)
+    ordinary, behind, hot, by_hand = life.flocks
+    antibiotic = msgspec.structs.replace(flocks.ANTIBIOTIC, age_days=days - 3)
+    changes: tuple[tuple[flocks.Flock, dict[str, Any]], ...] = (
+        (ordinary, {}),
+        (behind, {"growth": 0.68, "treatments": (*flocks.VACCINES, antibiotic)}),
+        (hot, {"differs_from_age": 8, "hot_from_age": 8}),
+        (by_hand, {"placed_on": by_hand.placed_on + later / 2}),
+    )
+    younger = tuple(
+        msgspec.structs.replace(flock, **{"placed_on": flock.placed_on + later, **change})
+        for flock, change in changes
+    )
+    return msgspec.structs.replace(life, flocks=younger)
 
 
 async def enrolled(farm: Farm) -> EdgeSettings:
@@ -71,9 +90,12 @@ def heads(days: list[Day]) -> set[tuple[str, date, int]]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("days_lived", [21, pytest.param(flocks.DAYS, marks=pytest.mark.long)])
 @pytest.mark.req("RB-04", "RB-14", "FB-11", "FB-13")
-async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sites: Farm) -> None:
-    farm, life = two_sites, a_life()
+async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
+    two_sites: Farm, days_lived: int
+) -> None:
+    farm, life = two_sites, a_life(days_lived)
     days = [lived.day for lived in history.lived(life, STANDARD)]
     await register(farm, life)
     farm.start("cloud")
@@ -105,7 +127,7 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(two_sit
 
     # The first days once more, as after a demo that was stopped while it posted them.
     before = farm.cloud("select sum(revision), count(*) from kpi_daily")
-    first_days = msgspec.structs.replace(life, until=life.until - timedelta(days=32))
+    first_days = msgspec.structs.replace(life, until=life.until - timedelta(days=days_lived - 3))
     assert await post.post(first_days, STANDARD, edge) > 1000
     assert settled(farm, posted)
     assert farm.cloud("select sum(revision), count(*) from kpi_daily") == before

@@ -11,12 +11,13 @@ from datetime import UTC, date, datetime, timedelta
 import psycopg
 import pytest
 from cronsim import CronSim, CronSimError
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.conftest import Database
 from tests.sql import by_cronsim
 from tests.sql.by_cronsim import Change, StuckError, Wakes
+from tests.support.properties import drawn
 
 Read = Callable[[str], zoneinfo.ZoneInfo]
 
@@ -190,7 +191,7 @@ def changes(read: Read, zone: str) -> list[list[date]]:
 
 
 @given(cron=EXPRESSIONS, zone=st.sampled_from(ZONES), chance=st.integers(0))
-@settings(max_examples=150)
+@drawn(150)
 def test_random_schedules_on_days_of_change(
     connection: psycopg.Connection, read: Read, cron: str, zone: str, chance: int
 ) -> None:
@@ -337,7 +338,7 @@ PIECES = ("*", "0", "5", "7", "31", "59", "L", "W", "#", "/", "-", ",", " ", "MO
     ).map(" ".join)
 )
 @example(cron="5 4 L/3 * 2#5")
-@settings(max_examples=300)
+@drawn(300)
 def test_nonsense_is_judged_as_cronsim_judges_it(connection: psycopg.Connection, cron: str) -> None:
     problem = value(connection, "select fn_cron_problem(%s)", cron)
     assert (problem is None) == accepted(cron), (cron, problem)
@@ -407,7 +408,7 @@ def test_what_cannot_be_reckoned_is_refused(
     after=st.datetimes(datetime(2010, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001
 )
 @example("0 0 31 2 *", "UTC", datetime(2026, 1, 1))  # never  # noqa: DTZ001
-@settings(max_examples=100)
+@drawn(100)
 def test_the_next_wake_is_the_first_of_those_enumerated(
     connection: psycopg.Connection, cron: str, zone: str, after: datetime
 ) -> None:

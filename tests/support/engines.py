@@ -15,9 +15,10 @@ from psycopg import sql
 
 from farmiq.lab import stack
 
-ENGINES = ("postgres-edge", "postgres-cloud", "rabbitmq", "s3")
-# Folders whose tests need no engine: a run of only these starts none.
-LIGHT = ("house", "unit")
+DATABASES = ("postgres-edge", "postgres-cloud")
+ENGINES = (*DATABASES, "rabbitmq", "s3")
+# What a run of only these folders starts; any other needs all.
+LIGHT: dict[str, tuple[str, ...]] = {"house": (), "unit": (), "sql": DATABASES}
 SCRAM_ITERATIONS_SINCE = 160000
 
 _key = pytest.StashKey[stack.Stack]()
@@ -39,9 +40,9 @@ class Engines:
         worker = getattr(self._config, "workerinput", None)
         if worker is not None:
             self.environment = dict(worker["farmiq_engines"])
-        elif self._wanted():
+        elif wanted := self._wanted():
             root = state_dir() / "stacks" / f"test-{os.getpid()}"
-            started = stack.start(root, engines=ENGINES, given={}, say=self._say)
+            started = stack.start(root, engines=wanted, given={}, say=self._say)
             self._config.stash[_key] = started
             for site in ("EDGE", "CLOUD"):
                 roles = (f"FARMIQ_{site}_DB_ADMIN_URL", f"FARMIQ_{site}_DB_URL")
@@ -58,13 +59,16 @@ class Engines:
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["farmiq_engines"] = self.environment
 
-    def _wanted(self) -> bool:
+    def _wanted(self) -> tuple[str, ...]:
         if self._config.option.collectonly:
-            return False
-        places = [Path(arg.partition("::")[0]).absolute() for arg in self._config.args]
+            return ()
         tests = Path(__file__).parents[1]
-        light = [tests / name for name in LIGHT]
-        return not all(any(place.is_relative_to(each) for each in light) for place in places)
+        wanted: tuple[str, ...] = ()
+        for arg in self._config.args:
+            place = Path(arg.partition("::")[0]).absolute()
+            folders = [name for name in LIGHT if place.is_relative_to(tests / name)]
+            wanted = max(wanted, LIGHT[folders[0]] if folders else ENGINES, key=len)
+        return wanted
 
     def _say(self, line: str) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")

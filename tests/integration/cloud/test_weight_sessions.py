@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud.identity.accounts import add_company
@@ -22,6 +22,7 @@ from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.edge.weighvision.conftest import Weighing, stations
 from tests.support import databases
+from tests.support.properties import drawn
 from tests.unit.edge.weighvision.test_rules import facts
 
 __all__ = ["stations"]  # a fixture
@@ -93,7 +94,7 @@ async def state(pool: db.Pool, session_id: UUID) -> tuple[Any, ...]:
 
 
 @pytest.mark.req("SC-05", "RB-28")
-@settings(max_examples=60)
+@drawn(60)
 @given(data=st.data(), told=st.lists(facts(), min_size=1, max_size=7))
 async def test_the_session_in_the_cloud_is_what_the_rules_say_for_any_order_and_split(
     pool: db.Pool, data: st.DataObject, told: list[Fact]
@@ -120,7 +121,7 @@ async def test_the_session_in_the_cloud_is_what_the_rules_say_for_any_order_and_
 
 
 @pytest.mark.req("SC-03")
-@settings(max_examples=60)
+@drawn(60)
 @given(
     told=st.lists(facts(), min_size=1, max_size=7),
     quiet_s=st.sampled_from([0, 599, 600, 601, 900]),
@@ -156,7 +157,7 @@ async def test_overdue_session_is_the_same_by_the_rules_and_in_sql(
 
 
 @pytest.mark.req("SC-05", "RB-28")
-@settings(max_examples=25)
+@drawn(25)
 @given(data=st.data())
 async def test_any_order_and_repetition_gives_the_same_session_at_both_sites(
     pool: db.Pool, stations: Database, data: st.DataObject

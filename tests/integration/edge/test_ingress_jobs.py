@@ -8,7 +8,6 @@ from random import Random
 import psycopg
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from farmiq.config import EdgeSettings, SettingsError
@@ -26,6 +25,7 @@ from tests.integration.edge.feed.conftest import PLACE, said
 from tests.integration.edge.test_ingress import TOPIC, message, rows
 from tests.integration.edge.test_quarantine import ahead, settings
 from tests.support import databases
+from tests.support.properties import drawn
 from tests.support.until import until
 
 AT = datetime(2025, 1, 2, tzinfo=UTC)
@@ -147,7 +147,7 @@ async def seen(pool: db.Pool, device_id: str) -> store.Boot:
     return boot
 
 
-@hypothesis_settings(max_examples=40)
+@drawn(40)
 @given(
     seqs=st.sets(st.integers(-(2**53) + 1, 2**53 - 1) | st.integers(0, 80), min_size=1),
     rng=st.randoms(use_true_random=False),

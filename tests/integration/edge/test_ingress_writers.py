@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge import outbox
@@ -25,6 +25,7 @@ from farmiq.plumbing import db, ids
 from farmiq.plumbing.messaging.mqtt import Message
 from tests.conftest import Database
 from tests.support import databases
+from tests.support.properties import drawn
 from tests.support.until import until
 
 AT = datetime.now(UTC)
@@ -87,7 +88,7 @@ orders = st.tuples(
 
 
 @pytest.mark.req("DD-01", "DD-02", "SC-05")
-@settings(max_examples=25)
+@drawn(25)
 @given(orders)
 def test_any_order_any_duplication_any_split_gives_the_same_tables(
     edge_db: Database, order: tuple[list[int], list[int], list[int], Any]

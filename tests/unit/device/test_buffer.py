@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.device.buffer import store
@@ -19,6 +19,7 @@ from farmiq.device.buffer.recorder import BufferFullError, Recorder, RejectedErr
 from farmiq.device.buffer.store import Sending, Tx
 from farmiq.plumbing import ids
 from tests.support import station
+from tests.support.properties import drawn
 from tests.support.station import BEGAN, MovedClock
 
 CRITICAL = {"weighvision.session.created", "weighvision.session.finalized"}
@@ -114,7 +115,7 @@ async def test_full_buffer_drops_stored_events_first(small: Recorder) -> None:
 
 
 @pytest.mark.req("WV-19", "WV-20")
-@settings(max_examples=25)
+@drawn(25)
 @given(
     st.lists(
         st.one_of(
@@ -163,7 +164,7 @@ async def _send_some(book: Recorder, most: int) -> dict[int, bytes]:
 
 
 @pytest.mark.req("WV-21", "WV-23")
-@settings(max_examples=25)
+@drawn(25)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-100_000, 100_000)), max_size=30))
 def test_session_is_sent_in_its_order_whatever_the_clock_does(
     steps: list[tuple[int, int]],

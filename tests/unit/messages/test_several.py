@@ -5,13 +5,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.messages import bus, mqtt
 from farmiq.messages.check import InvalidError
 from tests.support import bad_input
 from tests.support.bad_input import Draft
+from tests.support.properties import drawn
 
 
 def refused(read: Callable[..., Any], *given: Any) -> list[str]:
@@ -38,7 +39,7 @@ seeds = st.integers(0, 2**32)
 
 
 @given(seed=seeds)
-@settings(max_examples=1_000)
+@drawn(1_000)
 def test_message_with_several_problems_names_all(seed: int) -> None:
     draft = bad_input.harmed_message(Random(seed))
 
@@ -48,7 +49,7 @@ def test_message_with_several_problems_names_all(seed: int) -> None:
 
 
 @given(seed=seeds)
-@settings(max_examples=1_000)
+@drawn(1_000)
 def test_event_with_several_problems_names_all(seed: int) -> None:
     draft = bad_input.harmed_event(Random(seed))
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
@@ -16,6 +16,7 @@ from farmiq.farm.alerts.evaluation import Sample
 from farmiq.messages import bus as envelopes
 from farmiq.messages.alerts import AlertRule
 from tests.integration.cloud.alerts.conftest import HOUR, MINUTE, Alerts, now
+from tests.support.properties import drawn
 
 HOT = "rule:hot|f/1/d"
 # Seconds between values: often, seldom, and with gaps that end a run.
@@ -56,7 +57,7 @@ async def test_values_shuffled_and_repeated_make_the_episodes_of_their_own_order
         for number, fields in enumerate(RULES)
     ]
 
-    @settings(max_examples=15, deadline=None)
+    @drawn(15)
     @given(journeys())
     def every_journey(journey: Any) -> None:
         loop.append(journey)

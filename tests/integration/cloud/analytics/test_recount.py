@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import pytest
 from aio_pika.abc import AbstractChannel
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from farmiq.cloud import bus, sink
@@ -34,6 +34,7 @@ from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
 from tests.conftest import Database
 from tests.support import databases, recount, worked_examples
+from tests.support.properties import drawn
 from tests.support.recount import Figure, MasterData, TieError
 
 Event = dict[str, Any]
@@ -581,7 +582,7 @@ def _readings(draw: st.DrawFn) -> Make:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=8)
+@drawn(8)
 @given(life=lives(), dice=st.randoms(use_true_random=False), copies=st.integers(1, 3))
 async def test_figures_equal_a_recount_for_any_order_and_repetition(
     cloud: Cloud, life: Life, dice: random.Random, copies: int

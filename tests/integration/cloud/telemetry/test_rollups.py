@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud import sink
@@ -21,6 +21,7 @@ from tests.conftest import Database
 from tests.integration.cloud.telemetry.conftest import bucket_event, keep, keep_buckets
 from tests.integration.edge.telemetry.readings import Reading, execute, recomputed, rows, stored
 from tests.support import databases
+from tests.support.properties import drawn
 
 # Days of 23, 24 and 25 hours, half hours beside UTC, and clocks set by half an hour.
 ZONES = {
@@ -47,7 +48,7 @@ def register(database: Database, zone: str, *, farm: str = "f-1") -> None:
 
 @pytest.mark.req("RB-28")
 @given(seed=st.integers(0, 2**32), zone=st.sampled_from(list(ZONES)))
-@settings(max_examples=10)
+@drawn(10)
 def test_buckets_of_late_and_repeated_readings_equal_a_full_recompute(
     cloud_db: Database, company: UUID, seed: int, zone: str
 ) -> None:
@@ -91,7 +92,7 @@ Sums = tuple[int, float, bool]  # count, mean, whether an edge sent it
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=10)
+@drawn(10)
 def test_buckets_that_edges_send_and_readings_meet_in_one_table_in_any_order(
     cloud_db: Database, company: UUID, seed: int
 ) -> None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import handlers as ingress
@@ -27,6 +27,7 @@ from tests.integration.edge.telemetry.readings import (
     stored,
 )
 from tests.support import databases
+from tests.support.properties import drawn
 from tests.support.until import until
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "America/Santiago", "Australia/Lord_Howe"]
@@ -57,7 +58,7 @@ def late(rng: Random, *, now: datetime, count: int) -> list[Reading]:
 
 @pytest.mark.req("DB-04")
 @given(seed=st.integers(0, 2**32), zone=st.sampled_from(ZONES))
-@settings(max_examples=25)
+@drawn(25)
 def test_buckets_of_late_readings_in_any_order_equal_a_full_recompute(
     edge_db: Database, seed: int, zone: str
 ) -> None:
@@ -83,7 +84,7 @@ def test_buckets_of_late_readings_in_any_order_equal_a_full_recompute(
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15)
+@drawn(15)
 def test_minute_recomputed_while_it_fills_equals_a_full_recompute(
     edge_db: Database, seed: int
 ) -> None:

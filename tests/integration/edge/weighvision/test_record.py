@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.edge.ingress import handlers
@@ -26,6 +26,7 @@ from tests.integration.edge.weighvision.conftest import (
     rows,
     upload,
 )
+from tests.support.properties import drawn
 
 STATE = """
 select status, batch_id, start_at, end_at, initial_weight_kg, final_weight_kg, image_count,
@@ -181,7 +182,7 @@ async def test_events_sent_three_times_give_the_same_session(
 
 
 @pytest.mark.req("SC-05", "MD-06")
-@settings(max_examples=25)
+@drawn(25)
 @given(data=st.data())
 async def test_any_order_repetition_and_split_gives_the_same_session(
     pool: db.Pool, stations: Database, data: st.DataObject

@@ -5,13 +5,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmiq.cloud.ingestion import batch
 from farmiq.cloud.ingestion.batch import BadBatchError, TooLargeError
 from farmiq.messages import bus, catalogue, check
 from tests.support import bad_input
+from tests.support.properties import drawn
 from tests.unit.messages import examples
 
 EVENT = examples.event_fields()
@@ -176,7 +177,7 @@ def test_an_event_may_be_as_deep_in_a_batch_as_alone() -> None:
 
 
 @given(seed=st.integers(0, 2**32), frame_is_wrong=st.booleans())
-@settings(max_examples=300)
+@drawn(300)
 def test_all_that_is_wrong_with_a_batch_is_named(seed: int, *, frame_is_wrong: bool) -> None:
     rng = Random(seed)
     drafts = [bad_input.harmed_event(rng) for _ in range(rng.randint(1, 3))]
