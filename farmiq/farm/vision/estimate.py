@@ -85,8 +85,12 @@ def estimate(measurements: Sequence[Measurement], model: Predictor | None) -> Es
 
 
 def is_usable(frame: Measurement) -> bool:
+    """Whether it has an animal, wholly and well enough seen."""
     return (
-        frame.problem is None and frame.features is not None and score(frame.quality) >= MIN_QUALITY
+        frame.problem is None
+        and frame.features is not None
+        and all(math.isfinite(value) for value in frame.features)
+        and score(frame.quality) >= MIN_QUALITY
     )
 
 

@@ -30,6 +30,7 @@ MAX_LOG_ODDS = 6.0
 DARKEST_SHADOW, SHADOW_AWAY, SHADOW_ODDS = 0.62, 3.0, 0.5
 # Beyond these log odds GrabCut may not change what a pixel is.
 SURE = 4.0
+GAP_PX, GAP_ODDS = 11, 1.0
 GRABCUT_ROUNDS = 2
 MARGIN_PX = 14
 # Half of a frame may be animal: the light is compared where the rest is.
@@ -98,6 +99,8 @@ def _odds_by_change(image: Image, reference: Image) -> Plane:
     ratio = (seen * empty).sum(axis=2) / ((empty * empty).sum(axis=2) + 1.0)
     shadow = (measures[-1] < SHADOW_AWAY) & (ratio > DARKEST_SHADOW) & (ratio < 1)
     odds[shadow] = np.minimum(odds[shadow], SHADOW_ODDS)
+    # An animal as grey as the slats shows only where the gaps were.
+    odds = np.maximum(odds, _box(odds, GAP_PX) - GAP_ODDS)
     return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
