@@ -115,7 +115,7 @@ async def train(pool: db.Pool, files: ModelFiles, scope: CameraScope) -> dict[st
         if state == ACTIVE:
             await alerts.close(tx, kind=DRIFT, subject=scope.subject)
     log.get("edge-vision-inference").info(
-        "vision.trained", camera=scope.camera_id, version=version, state=state,
+        "vision.trained", name=scope.camera_id, version=version, status=state,
         reason=made.facts["reason"],
     )  # fmt: skip
     return {"state": state, "version": version, "reason": made.facts["reason"]}
