@@ -132,6 +132,21 @@ def pages(
     return _measure(module.measure, module.Plan(rounds=rounds, viewers=viewers))
 
 
+@app.command("vision")
+def vision(
+    *,
+    animals: Annotated[int, typer.Option(min=110, help="Rendered for each of three barns.")] = 130,
+    scenes: Annotated[int, typer.Option(min=10, help="Rendered to compare masks.")] = 60,
+) -> int:
+    """Weights from images: masks, errors, intervals, CPU and memory for each frame; P20 to P27.
+
+    Takes about five minutes, and no engine. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if a target is missed.
+    """
+    module = _module("vision")
+    return _measure(module.measure, module.Plan(animals=animals, scenes=scenes))
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"bench.{name}")

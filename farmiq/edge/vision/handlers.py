@@ -165,7 +165,7 @@ class Inference:
         try:
             made = await call("estimate", data, folder=str(folder) if folder else None)
         except InputRejectedError as error:
-            self._log.error("vision.model_unusable", camera=scope.camera_id, error=str(error))
+            self._log.error("vision.model_unusable", name=scope.camera_id, error=str(error))
             made = await call("estimate", data, folder=None)
         return msgspec.convert(made.facts, Estimate)
 
@@ -208,9 +208,9 @@ class Inference:
         RESULTS.labels(outcome=outcome).inc()
         self._log.info(
             "vision.inferred",
-            result_id=str(job.id),
+            session_id=str(job.session_id or ""),
             trace_id=result.trace_id,
-            outcome=outcome,
+            status=outcome,
             reason=estimate.reason,
         )
 

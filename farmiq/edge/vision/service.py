@@ -11,6 +11,7 @@ inferred is compared with the scale, and the scale teaches the next model (train
 """
 
 import asyncio
+import importlib.util
 
 import prometheus_client
 
@@ -40,8 +41,8 @@ OLDEST = prometheus_client.Gauge(
 
 async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     bucket = bucket_of(settings)
-    if bucket is None or not settings.vision:
-        why = "VISION is false" if bucket else "FARMIQ_EDGE_S3_URL is not set"
+    why = _why_not(settings)
+    if bucket is None or why:
         server.note("vision", lambda: f"looks at no images: {why}")
         await asyncio.Event().wait()
         return
@@ -54,13 +55,23 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             group.create_task(run_repeatedly(job))
 
 
+def _why_not(settings: EdgeSettings) -> str | None:
+    if settings.s3_url is None:
+        return "FARMIQ_EDGE_S3_URL is not set"
+    # Asked for, not loaded: only the worker does that.
+    if not all(map(importlib.util.find_spec, ("cv2", "numpy", "onnx", "onnxruntime"))):
+        return "its libraries are not installed: pip install 'farmiq[vision]'"
+    return None if settings.vision else "VISION is false"
+
+
 def _jobs(
     settings: EdgeSettings, pool: db.Pool, bucket: objects.Bucket, server: http.HttpServer
 ) -> list[Job]:
     files = ModelFiles(settings.vision_models(), bucket)
     inference = Inference(settings, pool, bucket, files)
     teacher = Training(settings, pool, files)
-    server.ready("vision.images", lambda: inference.problem)
+    # No reason to take the edge out of service: jobs wait until images can be looked at.
+    server.note("vision.images", lambda: inference.problem)
     days = settings.weighvision_days
     return [
         Job("vision.infer", settings.vision_round_s, inference.infer_pending),

@@ -7,6 +7,7 @@ A session is predicted first and learned from later: features come with its one 
 weight cannot be in the model that predicted it.
 """
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,14 +45,17 @@ class Training:
         self._every = settings.vision_train_sessions
         # How many sessions a scope had when it was last tried: what did not help is not repeated.
         self._tried: dict[CameraScope, int] = {}
+        self._one_at_a_time = asyncio.Lock()
 
     async def train_due(self) -> dict[str, object]:
         """Train every scope that has enough new sessions."""
-        return {"trained": await self._train(every=self._every)}
+        async with self._one_at_a_time:
+            return {"trained": await self._train(every=self._every)}
 
     async def train_all(self) -> dict[str, object]:
         """Train every scope that has any new session; once a night."""
-        return {"trained": await self._train(every=1)}
+        async with self._one_at_a_time:
+            return {"trained": await self._train(every=1)}
 
     async def _train(self, *, every: int) -> int:
         trained = 0
@@ -111,7 +115,7 @@ async def train(pool: db.Pool, files: ModelFiles, scope: CameraScope) -> dict[st
         if state == ACTIVE:
             await alerts.close(tx, kind=DRIFT, subject=scope.subject)
     log.get("edge-vision-inference").info(
-        "vision.trained", camera=scope.camera_id, version=version, state=state,
+        "vision.trained", name=scope.camera_id, version=version, status=state,
         reason=made.facts["reason"],
     )  # fmt: skip
     return {"state": state, "version": version, "reason": made.facts["reason"]}

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
+from statistics import median, pstdev
 from typing import Protocol
 
 import msgspec
@@ -17,8 +17,8 @@ SPOILS_A_SESSION = ("two_animals", "hand")
 RIGHT_WITHIN = 0.05
 # How far beyond the weights it has learned a model is believed.
 MAX_BEYOND = 1.25
-# Frames of one animal whose area differs by this much (median deviation of ln area) are worth half.
-DOUBTFUL_AREA = 0.1
+# Standard deviations of ln area over the frames of a session: of views that differ, of failures.
+VARIED_AREA, DOUBTFUL_AREA = 0.02, 0.15
 
 
 class Predictor(Protocol):
@@ -72,7 +72,7 @@ def estimate(measurements: Sequence[Measurement], model: Predictor | None) -> Es
         return msgspec.structs.replace(silent, reason="no_prediction")
     if not manifest.knows(middle, predicted_kg, beyond=MAX_BEYOND):
         return msgspec.structs.replace(silent, reason="out_of_distribution")
-    spread = manifest.spread(middle, quality=silent.quality)
+    spread = manifest.spread(silent.quality)
     reach = manifest.reach(spread)
     return msgspec.structs.replace(
         silent,
@@ -85,8 +85,12 @@ def estimate(measurements: Sequence[Measurement], model: Predictor | None) -> Es
 
 
 def is_usable(frame: Measurement) -> bool:
+    """Whether it has an animal, wholly and well enough seen."""
     return (
-        frame.problem is None and frame.features is not None and score(frame.quality) >= MIN_QUALITY
+        frame.problem is None
+        and frame.features is not None
+        and all(math.isfinite(value) for value in frame.features)
+        and score(frame.quality) >= MIN_QUALITY
     )
 
 
@@ -116,11 +120,15 @@ def _medians(used: Sequence[Measurement]) -> tuple[float, ...]:
 
 
 def _quality(used: Sequence[Measurement]) -> float:
-    """The median of the frames, less where they do not agree on how large the animal is."""
+    """How good the frames are, and how much they differ: the same view again is no second look.
+
+    Frames that differ wildly are no better: then masks have failed.
+    """
     areas = [frame.features[0] for frame in used if frame.features]
-    middle = median(areas)
-    deviation = median(abs(area - middle) for area in areas)
-    return median(score(frame.quality) for frame in used) / (1.0 + deviation / DOUBTFUL_AREA)
+    deviation = pstdev(areas)
+    variety = deviation**2 / (deviation**2 + VARIED_AREA**2)
+    doubt = 1.0 + (deviation / DOUBTFUL_AREA) ** 2
+    return median(score(frame.quality) for frame in used) * (0.5 + 0.5 * variety) / doubt
 
 
 def _predict(

@@ -1,7 +1,7 @@
 """What a model says of itself: manifest.json. What can be known without running the model.
 
 Residuals are |ln(scale weight / prediction)| of sessions that were left out when it was fitted,
-each divided by its spread: how far a session is from what was learned, and how good its frames.
+each divided by its spread, which goes with the quality of the session's frames.
 """
 
 import bisect
@@ -18,6 +18,8 @@ NO_MODEL = "none"
 COVERAGE = 0.9
 # Of the probability of a small error: as if one residual more had been seen on either side.
 PRIOR_RESIDUALS = 2.0
+# Quality makes an error at most twice as large, or half.
+MAX_LOG_SPREAD = 0.7
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     residual_sd: float
     residuals: tuple[float, ...]
     has_interval: bool
+    # How errors go with the quality of a session: ln spread = weight · (quality - mean).
+    quality_mean: float
+    quality_weight: float
     feature_mean: tuple[float, ...]
     feature_covariance: tuple[tuple[float, ...], ...]
     max_distance: float
@@ -77,9 +82,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             and self.min_weight_kg / beyond <= predicted_kg <= self.max_weight_kg * beyond
         )
 
-    def spread(self, features: Sequence[float], *, quality: float) -> float:
+    def spread(self, quality: float) -> float:
         """How much larger the errors of such a session are than those of the usual one."""
-        return spread(self.distance(features), self.n_sessions, quality=quality)
+        return spread(quality, middle=self.quality_mean, weight=self.quality_weight)
 
     def reach(self, spread: float) -> float | None:
         """Half of the 90 % interval of ln weight; None where there are too few sessions for one."""
@@ -94,10 +99,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (right + PRIOR_RESIDUALS / 2) / (len(self.residuals) + PRIOR_RESIDUALS)
 
 
-def spread(distance: float, n_sessions: int, *, quality: float) -> float:
-    """The leverage of ridge regression, and what poor frames add."""
-    leverage = (1.0 + distance * distance) / max(n_sessions, 1)
-    return math.sqrt(1.0 + leverage) * (1.0 + 0.5 * (1.0 - quality))
+def spread(quality: float, *, middle: float, weight: float) -> float:
+    """How much larger the errors of a session of this quality are than those of the usual one."""
+    return math.exp(min(MAX_LOG_SPREAD, max(-MAX_LOG_SPREAD, weight * (quality - middle))))
 
 
 def _cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -26,8 +26,11 @@ WEIGHTS = (
 )
 INTERCEPT = -8.21
 MAX_LOG_ODDS = 6.0
+# In levels after the gamma of a camera; unexplained differences in units of five levels.
+DARKEST_SHADOW, SHADOW_AWAY, SHADOW_ODDS = 0.62, 3.0, 0.5
 # Beyond these log odds GrabCut may not change what a pixel is.
 SURE = 4.0
+GAP_PX, GAP_ODDS = 11, 1.0
 GRABCUT_ROUNDS = 2
 MARGIN_PX = 14
 # Half of a frame may be animal: the light is compared where the rest is.
@@ -89,8 +92,15 @@ def _odds_by_change(image: Image, reference: Image) -> Plane:
     seen = image.astype(np.float32)
     empty = _in_the_same_light(seen, reference.astype(np.float32))
     odds = np.full(image.shape[:2], INTERCEPT, np.float32)
-    for measure, (weight, capped) in zip(changes(seen, empty), WEIGHTS, strict=True):
+    measures = changes(seen, empty)
+    for measure, (weight, capped) in zip(measures, WEIGHTS, strict=True):
         odds += weight * measure + capped * np.minimum(measure, 1.0)
+    # What may be a shadow is left to GrabCut: to the colours of the whole animal.
+    ratio = (seen * empty).sum(axis=2) / ((empty * empty).sum(axis=2) + 1.0)
+    shadow = (measures[-1] < SHADOW_AWAY) & (ratio > DARKEST_SHADOW) & (ratio < 1)
+    odds[shadow] = np.minimum(odds[shadow], SHADOW_ODDS)
+    # An animal as grey as the slats shows only where the gaps were.
+    odds = np.maximum(odds, _box(odds, GAP_PX) - GAP_ODDS)
     return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
@@ -102,7 +112,7 @@ def changes(seen: Plane, empty: Plane) -> tuple[Plane, ...]:
     distance = np.sqrt((away * away).sum(axis=2))
     ratio = both / power
     # The part that no shadow explains: in a shadow the picture is the floor's, times a number.
-    other = seen - np.clip(ratio, 0.62, 1.02)[..., None] * empty
+    other = seen - np.clip(ratio, DARKEST_SHADOW, 1.02)[..., None] * empty
     unexplained = np.sqrt((other * other).sum(axis=2))
     colour = np.sqrt(np.maximum((seen * seen).sum(axis=2) - both * ratio, 0.0))
     grey, floor = seen.mean(axis=2), empty.mean(axis=2)

@@ -31,6 +31,8 @@ MIN_BETTER_T = 3.1
 MIN_RANK_CORRELATION = 0.3
 DISTANCE_SHARE, DISTANCE_FACTOR = 0.95, 1.6
 SHRINK_COVARIANCE = 8.0
+# As many sessions say that quality does not matter; errors below this are all small.
+SHRINK_QUALITY, ERROR_FLOOR = 8.0, 0.01
 
 Array = NDArray[np.float64]
 
@@ -201,9 +203,10 @@ def _manifest(
     mean, covariance = _gaussian(features)
     away = np.log(kg) - left_out
     distances = _left_out_distances(features, fold)
+    quality = np.array([example.quality for example in learned])
+    weight = _quality_weight(quality, away)
     spreads = [
-        manifests.spread(distance, len(learned), quality=example.quality)
-        for distance, example in zip(distances, learned, strict=True)
+        manifests.spread(value, middle=float(quality.mean()), weight=weight) for value in quality
     ]
     return Manifest(
         scope=scope,
@@ -221,6 +224,8 @@ def _manifest(
         better_by_t=_student(baseline_error - error, fold),
         residual_sd=max(1.4826 * float(np.median(np.abs(away - np.median(away)))), 1e-3),
         residuals=tuple(sorted((np.abs(away) / spreads).tolist())),
+        quality_mean=float(quality.mean()),
+        quality_weight=weight,
         has_interval=len(learned) >= MIN_INTERVAL_SESSIONS,
         feature_mean=tuple(mean.tolist()),
         feature_covariance=tuple(tuple(row) for row in covariance.tolist()),
@@ -228,6 +233,15 @@ def _manifest(
         mm_per_pixel=mm_per_pixel,
         cut_off_at=cut_off,
     )
+
+
+def _quality_weight(quality: Array, away: Array) -> float:
+    """How ln |error| goes with quality, shrunk; better frames never count as worse."""
+    size = np.log(np.abs(away) + ERROR_FLOOR)
+    spread = max(float(quality.std()), MIN_SPREAD)
+    standard = (quality - quality.mean()) / spread
+    slope = float(standard @ (size - size.mean()) / (standard @ standard + SHRINK_QUALITY))
+    return min(0.0, slope) / spread
 
 
 def _baseline(learned: Sequence[Example], kg: Array, fold: NDArray[np.int64]) -> Array:

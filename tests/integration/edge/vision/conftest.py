@@ -62,12 +62,16 @@ class Barn:
         await self.bucket.put(str(media_id), data, content_type="image/jpeg")
         return upload(self.database, weighing, media_id=media_id)
 
-    async def weigh(self, *pictures: bytes, weighing: Weighing | None = None) -> Weighing:
+    async def weigh(
+        self, *pictures: bytes, weighing: Weighing | None = None, weight_kg: float = 80.5
+    ) -> Weighing:
         """A whole session."""
         one = weighing or Weighing()
         media_ids = [await self.store(one, data) for data in pictures]
         announced = map(one.captured, media_ids)
-        await self.hear(one.created(), one.weight(), *announced, one.finalized(len(pictures)))
+        await self.hear(
+            one.created(), one.weight(weight_kg), *announced, one.finalized(len(pictures))
+        )
         return one
 
     def problem(self) -> str | None:

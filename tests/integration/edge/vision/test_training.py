@@ -9,13 +9,15 @@ from uuid import UUID
 import pytest
 
 from farmiq.edge import alert_events
+from farmiq.edge.console.weighings import queries
 from farmiq.edge.vision import models, training
 from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope
 from farmiq.edge.vision.training import Training
 from farmiq.farm.vision.features import FEATURES, SCHEMA
+from farmiq.lab.simulate import pictures
 from farmiq.plumbing import db, ids
 from tests.integration.edge.vision.conftest import Barn
-from tests.integration.edge.weighvision.conftest import PLACE, rows
+from tests.integration.edge.weighvision.conftest import PLACE, START, Weighing, rows
 from tests.support import databases
 
 SCOPE = CameraScope("t-1", "f-1", "b-1", "scale-1", "")
@@ -93,6 +95,40 @@ async def test_closed_sessions_teach_a_model_that_is_used_and_kept_in_folder_and
     assert await teacher.train_due() == {"trained": 0}, "nothing new was weighed"
 
 
+@pytest.mark.req("MD-07", "DB-10", "DB-11", "RB-19")
+async def test_pictures_of_animals_are_estimated_after_enough_weighings(barn: Barn) -> None:
+    """From the pixels to an event with an interval that holds the weight."""
+    chance = random.Random(7)
+
+    async def weigh(number: int) -> tuple[Weighing, float]:
+        weight_kg, at = chance.uniform(60, 130), START + timedelta(minutes=number - 60)
+        picture = pictures.render(
+            station_id="st-1", number=number, at=at, animal=number, weight_kg=weight_kg
+        )
+        return await barn.weigh(picture, weighing=Weighing(at=at), weight_kg=weight_kg), weight_kg
+
+    for number in range(30):
+        await weigh(number)
+    await barn.inference.infer_pending()
+    assert await Training(barn.settings, barn.pool, barn.files).train_due() == {"trained": 1}
+    one, weight_kg = await weigh(40)
+    await barn.inference.infer_pending()
+    ((predicted_kg, confidence, version, reason, _),) = barn.results(one)
+    assert reason is None
+    assert predicted_kg == pytest.approx(weight_kg, rel=0.15)
+    assert 0 < confidence < 1
+    assert version == (await used(barn))[ACTIVE].version
+    event = next(event for event in barn.events() if event["session_id"] == one.session_id)
+    assert event["low_kg"] < event["predicted_weight_kg"] < event["high_kg"]
+    assert (event["n_train"], event["is_shadow"]) == (30, False)
+    await training.score(barn.pool)
+    async with barn.pool.connection() as connection:
+        shown = await queries.estimate(connection, "t-1", one.session_id)
+        assert await queries.estimate(connection, "t-2", one.session_id) is None
+    assert shown is not None
+    assert (shown.predicted_weight_kg, shown.sessions) == (predicted_kg, 1)
+
+
 async def test_model_of_shuffled_labels_is_never_used(barn: Barn) -> None:
     """It may beat the baseline by chance in one split, not by more than chance in all of them."""
     closed_sessions(barn, 60, shuffled=True)
@@ -166,7 +202,7 @@ async def test_scale_that_disagrees_for_long_raises_an_alert_that_reaches_the_cl
     await training.score(barn.pool)
     opened = "select kind, subject from alerts where closed_at is null"
     assert rows(barn.database, opened) == [("vision.drift", "t-1/scale-1")]
-    sent = "select payload_json ->> 'kind' from sync_outbox where event_type = %s"
+    sent = "select payload_json ->> 'code' from sync_outbox where event_type = %s"
     assert ("vision.drift",) in rows(barn.database, sent, "edge.alert.opened")
 
 
