@@ -123,14 +123,15 @@ SERVICES = (
             "the edge's bucket",
             "sync_outbox",
         ),
-        writes="media_objects, sync_outbox, alerts, the edge's bucket, POST "
+        writes="media_objects, inference_jobs, sync_outbox, alerts, the edge's bucket, POST "
         "/api/v1/media/images/presign of the cloud, the cloud's bucket, GET "
         "/api/v1/media/images",
     ),
     _service(
         "edge-weighvision-session",
         "farmiq.edge.weighvision.service",
-        reads=("weight_session_events", "media_objects", "farms", "cloud_farms", "the clock"),
+        reads="weight_session_events, media_objects, inference_results, farms, cloud_farms, the "
+        "clock",
         writes=(
             "weight_sessions",
             "alerts",
@@ -138,6 +139,15 @@ SERVICES = (
             "GET /api/v1/weighvision/sessions",
             "GET /api/v1/weighvision/sessions/{session_id}",
         ),
+    ),
+    _service(
+        "edge-vision-inference",
+        "farmiq.edge.vision.service",
+        reads="inference_jobs, media_objects, weight_sessions, vision_references, cloud_batches, "
+        "cloud_contexts, farms, camera_views, the edge's bucket",
+        writes="inference_jobs, inference_results, vision_references, vision_models, vision_days, "
+        "camera_views, telemetry_raw, telemetry_dirty, telemetry_latest, sync_outbox, alerts, the "
+        "edge's bucket, VISION_MODELS_DIR",
     ),
     _service(
         "edge-alert-rules",
@@ -286,8 +296,8 @@ SERVICES = (
     _service(
         "cloud-camera-observations",
         "farmiq.cloud.camera.observations.service",
-        reads=("petri_observations", "device_images", "the cloud's bucket"),
-        writes=("petri_observations", "the cloud's bucket"),
+        reads=("petri_observations", "dish_series", "device_images", "the cloud's bucket"),
+        writes=("petri_observations", "dish_series", "the cloud's bucket"),
     ),
     _service(
         "cloud-camera-bridge",

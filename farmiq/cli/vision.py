@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import terminal, vision_models
 
 if TYPE_CHECKING:
     from farmiq.farm.vision.evaluation import Evaluation, Session
     from farmiq.farm.vision.mask import Image
 
 app = terminal.Group("Weights from images: how good they are, and why.", shared=terminal.JSON)
+
+app.command("train")(vision_models.train)
+app.command("models")(vision_models.models)
+app.command("promote", value_error=2)(vision_models.promote)
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".webp"}
 Folder = Annotated[

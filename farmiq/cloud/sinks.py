@@ -20,7 +20,17 @@ async def store_device_events(tx: db.Connection, events: Sequence[BusEvent]) -> 
     return new
 
 
-INFERENCE = Sink("inference", bus.INFERENCE, sink.insert_into("inference_events"))
+_store_inference_events = sink.insert_into("inference_events")
+
+
+async def store_inference_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
+    """The page of a weighing shows its estimate, so it is notified."""
+    new = await _store_inference_events(tx, events)
+    await sink.notify_pages(tx, "weighvision_changed", events)
+    return new
+
+
+INFERENCE = Sink("inference", bus.INFERENCE, store_inference_events)
 DEVICE = Sink("device", bus.DEVICE, store_device_events)
 SYNC = Sink(
     "sync",

@@ -16,11 +16,12 @@ from pydantic import (
 )
 
 from farmiq.config.environment import state_dir
-from farmiq.config.settings import Settings, required, setting
+from farmiq.config.settings import required, setting
+from farmiq.config.vision import VisionSettings
 from farmiq.plumbing import mail
 
 
-class EdgeSettings(Settings):
+class EdgeSettings(VisionSettings):
     """In the barn."""
 
     db_url: SecretStr = required("FARMIQ_EDGE_DB_URL", "PostgreSQL of the edge")

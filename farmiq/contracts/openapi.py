@@ -20,6 +20,7 @@ from farmiq.cloud.analytics import api as analytics
 from farmiq.cloud.analytics.forecast import ForecastApi
 from farmiq.cloud.barn import api as cloud_barn
 from farmiq.cloud.camera.accounts import api as camera_accounts
+from farmiq.cloud.console.dishes.api import DishApi
 from farmiq.cloud.console.pages import Pages
 from farmiq.cloud.console.telemetry.routes import TelemetryPages
 from farmiq.cloud.console.weighings.api import WeighingApi
@@ -77,6 +78,7 @@ def app(site: str) -> FastAPI:
         pages = Pages(nothing, nothing)
         TelemetryPages(pages).add_to(server.app)
         WeighingApi(pages, patience_s=0).add_to(server.app)
+        DishApi(pages).add_to(server.app)
         edges.Api(nothing, nothing, nothing).add_to(server.app)
         farms.Api(nothing).add_to(server.app)
         cloud_media.Api(nothing, nothing).add_to(server.app)

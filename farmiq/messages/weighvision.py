@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.messages.ids import Id, Instant
-from farmiq.messages.kinds import Count, Sha256, Text, WeightKg, require_utc
+from farmiq.messages.kinds import Count, Name, Sha256, Text, WeightKg, require_utc
 from farmiq.messages.media import ImageType
 
 SESSION_CREATED = "weighvision.session.created"
@@ -32,13 +32,22 @@ class WeightRecorded(msgspec.Struct, frozen=True, kw_only=True):
     weight_kg: WeightKg
 
 
+# What an image without a session is for: the scale while nothing stands on it, against which
+# animals are told from the floor.
+EMPTY_SCALE = "empty_scale"
+
+
 class ImageCaptured(msgspec.Struct, frozen=True, kw_only=True):
-    """Sent after the upload; on the events topic if the image belongs to no session."""
+    """Sent after the upload; on the events topic if the image belongs to no session.
+
+    `purpose` says what an image without a session is for; see EMPTY_SCALE.
+    """
 
     media_id: UUID
     content_type: ImageType | msgspec.UnsetType | None = msgspec.UNSET
     size_bytes: Count | msgspec.UnsetType | None = msgspec.UNSET
     sha256: Sha256 | msgspec.UnsetType | None = msgspec.UNSET
+    purpose: Name | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SessionCreatedByDevice(msgspec.Struct, frozen=True, kw_only=True):

@@ -144,6 +144,11 @@ CALLS = {
         "select fn_request_resend(%(foreign_id)s)",
         "select fn_request_resend(null)",
     ),
+    "fn_start_dish(uuid)": (
+        "select fn_start_dish(device_id) from devices",
+        "select fn_start_dish(%(foreign_id)s)",
+        "select fn_start_dish(null)",
+    ),
     "fn_bus_queues()": ("select * from fn_bus_queues()",),
     "fn_add_company(text,text,text)": ("select fn_add_company('New', 'UTC', 'new')",),
     "fn_add_person(text,text,text)": (

@@ -71,6 +71,10 @@ CAMERAS = {
           overage_flag, created_at)
         values (%(id)s, %(company)s, %(id)s, %(id)s, %(id)s, %(id)s, %(id)s, now(), 1, false,
           now())""",
+    "dish_series": """
+        insert into dish_series (series_id, company_id, site_id, device_id, reference_image_id,
+          started_at, circle_x, circle_y, circle_radius, reference, created_at)
+        values (%(id)s, %(company)s, %(id)s, %(id)s, %(id)s, now(), 0.5, 0.4, 0.3, 'x', now())""",
     "petri_observations": """
         insert into petri_observations (observation_id, company_id, program_id, site_id,
           site_device_session_id, device_id, payload_id, image_id, is_device_generated,

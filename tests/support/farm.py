@@ -31,6 +31,7 @@ from tests.support.until import until
 ELSEWHERE = {work.service for work in bus.WORKS} - {bus.TELEMETRY.service}
 ELSEWHERE |= {"cloud-deadletter-service", "cloud-edges-registry", "edge-media-store"}
 ELSEWHERE |= {"edge-alert-rules", "edge-console", "cloud-reports-service"}
+ELSEWHERE |= {"edge-vision-inference"}
 ELSEWHERE |= {"cloud-camera-calendar", "cloud-farms-registry", "cloud-notification-service"}
 STARTED = tuple(each for each in services.SERVICES if each.name not in ELSEWHERE)
 

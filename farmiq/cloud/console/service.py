@@ -21,6 +21,7 @@ from farmiq.cloud.console.dead_letters.routes import DeadLetterPages
 from farmiq.cloud.console.delivery.routes import DeliveryPages
 from farmiq.cloud.console.design.routes import DesignPages
 from farmiq.cloud.console.devices.routes import DevicePages
+from farmiq.cloud.console.dishes.routes import DishPages
 from farmiq.cloud.console.entry.barns import BarnForms
 from farmiq.cloud.console.entry.batches import BatchForms
 from farmiq.cloud.console.entry.routes import EntryPages
@@ -74,6 +75,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             TelemetryPages(console_pages),
             WeighingPages(console_pages, patience_s),
             SitePages(console_pages, camera_images.gallery(settings)),
+            DishPages(console_pages, camera_images.gallery(settings)),
             SchedulePages(console_pages),
             DevicePages(console_pages),
             ProgramPages(console_pages),

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from farmiq.config import EdgeSettings
+from farmiq.edge.bucket import bucket_of
 from farmiq.edge.console import watch
 from farmiq.edge.console.delivery.routes import DeliveryPages
 from farmiq.edge.console.devices.adding import AddDevicePages
@@ -24,7 +25,6 @@ from farmiq.edge.console.sign_in.routes import SignInPages
 from farmiq.edge.console.sign_ins import SignIns
 from farmiq.edge.console.today.routes import TodayPages
 from farmiq.edge.console.weighings.routes import WeighingPages
-from farmiq.edge.media.service import bucket_of
 from farmiq.plumbing import db, http
 from farmiq.plumbing.images.gallery import Gallery
 from farmiq.ui import live, look

@@ -16,7 +16,12 @@ EVERY_S = 2.0
 # Which pages show what is in which table.
 TABLES = {
     live.TELEMETRY: ("telemetry_dirty", "telemetry_latest", "device_state", "devices"),
-    live.WEIGHVISION: ("weight_sessions", "weight_session_events", "media_objects"),
+    live.WEIGHVISION: (
+        "weight_sessions",
+        "weight_session_events",
+        "media_objects",
+        "inference_results",
+    ),
     live.ALERTS: ("alerts",),
     live.DELIVERY: ("sync_outbox", "sync_state", "quarantine", "cloud_contexts"),
     live.FIGURES: ("barn_records", "feed_intakes", "feed_lots"),

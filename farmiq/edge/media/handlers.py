@@ -65,15 +65,16 @@ async def _announce(tx: db.Connection, arrival: Arrival) -> None:
         """
         insert into media_objects as m (id, tenant_id, farm_id, barn_id, device_id, station_id,
           session_id, trace_id, bucket, object_key, mime_type, captured_at, upload_status,
-          announced_type, announced_size_bytes, announced_sha256, announced_at, created_at,
-          check_at)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, '', %s, %s, %s, 'missing', %s, %s, %s,
+          announced_type, announced_size_bytes, announced_sha256, purpose, announced_at,
+          created_at, check_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, '', %s, %s, %s, 'missing', %s, %s, %s, %s,
           fn_now(), fn_now(), fn_now())
         on conflict on constraint media_objects_pkey do update set
           announced_at = coalesce(m.announced_at, excluded.announced_at),
           announced_type = excluded.announced_type,
           announced_size_bytes = excluded.announced_size_bytes,
           announced_sha256 = excluded.announced_sha256,
+          purpose = excluded.purpose,
           session_id = coalesce(m.session_id, excluded.session_id),
           station_id = coalesce(m.station_id, excluded.station_id),
           check_at = case when m.upload_status = 'stored' then m.check_at
@@ -99,6 +100,7 @@ async def _announce(tx: db.Connection, arrival: Arrival) -> None:
         mime_type,
         event.occurred_at,
         *_announced_content(image),
+        image.purpose or None,
     )
     for alert in _alerts(arrival, rows):
         await alerts.raise_(tx, alert)

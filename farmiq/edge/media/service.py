@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from farmiq.config import EdgeSettings
+from farmiq.edge.bucket import bucket_of
 from farmiq.edge.daily import daily_job
 from farmiq.edge.media import jobs
 from farmiq.edge.media.api import Api
@@ -83,11 +84,3 @@ async def _repeat(work: Callable[[], Awaitable[int]], every_s: float, event: str
         except* (*db.UNAVAILABLE, *objects.UNAVAILABLE) as errors:
             log.get(NAME).warning(event, error=db.first_line(errors.exceptions[0]))
             await backoff.wait()
-
-
-def bucket_of(settings: EdgeSettings) -> objects.Bucket | None:
-    if settings.s3_url is None:
-        return None
-    return objects.Bucket(
-        settings.s3_url.get_secret_value(), tls=settings.tls, public_url=settings.s3_public_url
-    )

@@ -57,6 +57,7 @@ class WeighSession(api.Model):
     incomplete_reason: str | None
     incomplete_at: At | None
     received_at: At
+    inference_result_id: UUID | None
 
 
 class WeighSessions(api.Model):

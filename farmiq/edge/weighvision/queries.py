@@ -13,6 +13,7 @@ SESSION = (
     "session_id", "tenant_id", "farm_id", "barn_id", "device_id", "station_id", "batch_id", "state",
     "status", "start_at", "end_at", "initial_weight_kg", "final_weight_kg", "image_count",
     "stored_image_count", "cancel_reason", "incomplete_reason", "incomplete_at", "received_at",
+    "inference_result_id",
 )  # fmt: skip
 MAX_EVENTS = 1000
 
@@ -23,7 +24,9 @@ select id as session_id, tenant_id, farm_id, barn_id, device_id, station_id, bat
   (select count(*) filter (where m.device_id = w.device_id) from media_objects m
     where m.tenant_id = w.tenant_id and m.session_id = w.id and m.upload_status = 'stored')
     as stored_image_count,
-  cancel_reason, incomplete_reason, incomplete_at, received_at
+  cancel_reason, incomplete_reason, incomplete_at, received_at,
+  (select r.id from inference_results r where r.tenant_id = w.tenant_id and r.session_id = w.id)
+    as inference_result_id
 from weight_sessions w
 """
 

@@ -60,7 +60,13 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
     ]
     batch_ids = await _find_batches(tx, arrivals)
     sessions = await _store(tx, of_sessions, batch_ids) if of_sessions else {}
-    return [_cloud_event(arrival, sessions, batch_ids) for arrival in arrivals]
+    finalized = [
+        topic.session_id
+        for arrival, topic in of_sessions
+        if arrival.kind == words.SESSION_FINALIZED
+    ]
+    result_ids = await store.inference_results(tx, finalized) if finalized else {}
+    return [_cloud_event(arrival, sessions, batch_ids, result_ids) for arrival in arrivals]
 
 
 async def _find_batches(tx: db.Connection, arrivals: Sequence[Arrival]) -> dict[UUID, str]:
@@ -145,7 +151,10 @@ def _given(value: Any) -> Any:
 
 
 def _cloud_event(
-    arrival: Arrival, sessions: Mapping[UUID, Session], batch_ids: Mapping[UUID, str]
+    arrival: Arrival,
+    sessions: Mapping[UUID, Session],
+    batch_ids: Mapping[UUID, str],
+    result_ids: Mapping[UUID, UUID],
 ) -> BusEvent:
     """Every key that the device sent, and what the edge adds (C-96, C-109)."""
     if not isinstance(arrival.where, SessionTopic):
@@ -161,7 +170,7 @@ def _cloud_event(
         case words.SESSION_FINALIZED:
             weight = _weight(payload.final_weight_kg, session.final_weight_kg)
             adds |= {"status": "finalized", "final_weight_kg": weight[0], **weight[1]}
-            adds |= {"inference_result_id": None}
+            adds |= {"inference_result_id": result_ids.get(arrival.where.session_id)}
         case words.SESSION_CANCELLED:
             adds |= {"status": "cancelled"}
     body = {**msgspec.json.decode(arrival.event.payload), **adds}

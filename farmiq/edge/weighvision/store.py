@@ -66,6 +66,20 @@ async def begin(tx: db.Connection, stubs: Sequence[Stub]) -> dict[UUID, Owner]:
     return {id_: (tenant_id, device_id) for id_, tenant_id, device_id in rows}
 
 
+async def inference_results(tx: db.Connection, sessions: Sequence[UUID]) -> dict[UUID, UUID]:
+    """By session its result of inference, where that is there before the session ends (RB-17)."""
+    rows = await db.fetch_all(
+        tx,
+        """
+        select w.id, r.id from weight_sessions w
+          join inference_results r on r.tenant_id = w.tenant_id and r.session_id = w.id
+        where w.id = any(%s::uuid[])
+        """,
+        list(sessions),
+    )
+    return dict(rows)
+
+
 class SessionFact(NamedTuple):
     tenant_id: str
     session_id: UUID

@@ -1,19 +1,20 @@
 """Pictures of a simulated farm: an animal on a scale, as big as it weighs; a dish under a camera.
 
-No two pictures have the same bytes: each shows its number and its moment, and its own grain.
+No two pictures have the same bytes: each has its own grain.
 """
 
-import io
 import random
+import zlib
+from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 
-from PIL import Image, ImageDraw
+import numpy as np
 
-WIDTH, HEIGHT = 640, 400
-_FLOOR = 330
-_PX_AT_100_KG = 300
-_SKINS = ((232, 180, 170), (222, 165, 155), (205, 150, 140), (240, 195, 185))
-_DARK = (70, 50, 50)
+from farmiq.lab.simulate import dishes, scenes
+
+# Small animals are drawn as if they weighed so much more: their camera hangs lower.
+_SMALL_KG, _CLOSER = 15.0, 20.0
 
 
 def render(
@@ -24,111 +25,39 @@ def render(
     animal: int | None = None,
     weight_kg: float = 0.0,
 ) -> bytes:
-    """A JPEG; without an animal, of the empty scale."""
-    chance = random.Random(f"{station_id} {number} {at.isoformat()}")
-    image = Image.new("RGB", (WIDTH, HEIGHT), (96, 104, 92))
-    draw = ImageDraw.Draw(image)
-    _barn(draw, chance)
-    if animal is not None:
-        _animal(draw, chance, animal=animal, weight_kg=weight_kg)
-    _bars(draw)
-    stamp = f"{station_id}  {at:%Y-%m-%d %H:%M:%S.%f}  #{number}"
-    draw.text((8, 8), stamp, fill=(245, 245, 230))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=85)
-    return file.getvalue()
+    """A JPEG from above the scale, the animal as large as it weighs; without one, of the scale."""
+    scene = _scene(station_id)
+    seed = random.Random(f"{station_id} {number} {at.isoformat()}").getrandbits(31)
+    if animal is None:
+        return scene.empty(seed).jpeg()
+    stand = scenes.pose(np.random.default_rng([seed, 3]))
+    return scene.shot([(_animal(station_id, animal, weight_kg), stand)], seed).jpeg()
 
 
-def _barn(draw: ImageDraw.ImageDraw, chance: random.Random) -> None:
-    draw.rectangle((0, 0, WIDTH, 150), fill=(120, 116, 100))
-    for left in range(0, WIDTH, 80):
-        draw.line((left, 0, left, 150), fill=(104, 100, 86), width=3)
-    draw.rectangle((0, _FLOOR, WIDTH, HEIGHT), fill=(120, 104, 76))
-    for _ in range(400):
-        x, y = chance.randrange(WIDTH), chance.randrange(_FLOOR, HEIGHT)
-        straw = (chance.randrange(150, 220), chance.randrange(130, 190), 90)
-        draw.line((x, y, x + chance.randrange(-9, 9), y + 2), fill=straw)
-    draw.rectangle((70, _FLOOR - 8, WIDTH - 70, _FLOOR + 6), fill=(150, 155, 160))
+@lru_cache(maxsize=16)
+def _scene(station_id: str) -> scenes.Scene:
+    """A station's floor, lamp and camera stay as they are."""
+    return scenes.Scene(zlib.crc32(station_id.encode()), hard=False)
 
 
-def _bars(draw: ImageDraw.ImageDraw) -> None:
-    for height in (190, 250):
-        draw.line((70, height, WIDTH - 70, height), fill=(170, 175, 180), width=4)
-    for left in (70, WIDTH - 70):
-        draw.line((left, 150, left, _FLOOR), fill=(170, 175, 180), width=6)
-
-
-def _animal(
-    draw: ImageDraw.ImageDraw, chance: random.Random, *, animal: int, weight_kg: float
-) -> None:
-    """Length goes with the cube root of the weight."""
-    length = _PX_AT_100_KG * (max(weight_kg, 1.0) / 100) ** (1 / 3)
-    height = length * 0.42
-    skin = _SKINS[animal % len(_SKINS)]
-    left = (WIDTH - length) / 2 + chance.uniform(-25, 25)
-    leg = height * 0.45
-    top = _FLOOR - 8 - leg - height
-    for share in (0.12, 0.24, 0.72, 0.84):
-        x = left + length * share
-        draw.rectangle((x, top + height * 0.7, x + length * 0.06, _FLOOR - 8), fill=skin)
-    draw.ellipse((left, top, left + length, top + height), fill=skin)
-    _head(draw, skin, x=left + length * 0.86, y=top + height * 0.1, size=height * 0.62)
-    draw.arc(
-        (left - length * 0.08, top + height * 0.2, left + length * 0.04, top + height * 0.5),
-        90,
-        360,
-        fill=skin,
-        width=4,
-    )
-    draw.text((left + length * 0.4, top + height * 0.35), f"{animal:03d}", fill=(40, 70, 150))
-
-
-def _head(
-    draw: ImageDraw.ImageDraw, skin: tuple[int, int, int], *, x: float, y: float, size: float
-) -> None:
-    draw.ellipse((x, y, x + size, y + size), fill=skin)
-    draw.ellipse(
-        (x + size * 0.75, y + size * 0.45, x + size * 1.15, y + size * 0.8), fill=(214, 140, 135)
-    )
-    draw.polygon(
-        ((x + size * 0.2, y + size * 0.2), (x + size * 0.5, y - size * 0.2), (x + size * 0.6, y)),
-        fill=_DARK,
-    )
-    draw.ellipse((x + size * 0.6, y + size * 0.3, x + size * 0.7, y + size * 0.4), fill=_DARK)
+def _animal(station_id: str, animal: int, weight_kg: float) -> scenes.Animal:
+    """An animal keeps its looks and proportions, and grows in all directions."""
+    chance = np.random.default_rng([zlib.crc32(station_id.encode()), animal])
+    drawn_kg = max(weight_kg, 0.05) * (_CLOSER if weight_kg < _SMALL_KG else 1.0)
+    usual = scenes.animal(chance, mean_kg=drawn_kg)
+    factor = (drawn_kg / usual.weight_kg) ** (1 / 3)
+    return replace(usual, length_mm=usual.length_mm * factor, width_mm=usual.width_mm * factor)
 
 
 _DISH_SIZES = ((320, 240), (480, 360), (640, 480))
+# A simulated dish grows by this much from one picture to the next.
+_DAYS_A_PICTURE = 0.25
 
 
 def dish(*, camera_id: str, number: int, at: datetime, seed: int = 1) -> bytes:
     """A JPEG of about 5 to 60 kB: a petri dish whose colonies grow from picture to picture."""
-    chance = random.Random(f"{seed} {camera_id} {number} {at.isoformat()}")
-    width, height = chance.choice(_DISH_SIZES)
-    image = Image.effect_noise((width, height), chance.uniform(4, 22)).convert("RGB")
-    image = Image.blend(image, Image.new("RGB", (width, height), (196, 190, 170)), 0.75)
-    draw = ImageDraw.Draw(image)
-    radius = height * 0.44
-    middle = (width / 2, height / 2)
-    draw.circle(middle, radius, outline=(90, 90, 84), width=3)
-    _colonies(draw, random.Random(f"{seed} {camera_id}"), middle, radius, day=number)
-    draw.text((6, 6), f"{camera_id}  {at:%Y-%m-%d %H:%M:%S}  #{number}", fill=(20, 24, 20))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=chance.randrange(60, 91))
-    return file.getvalue()
-
-
-def _colonies(
-    draw: ImageDraw.ImageDraw,
-    chance: random.Random,
-    middle: tuple[float, float],
-    radius: float,
-    *,
-    day: int,
-) -> None:
-    """The same places in every picture of a camera."""
-    for _ in range(chance.randrange(3, 9)):
-        x = middle[0] + chance.uniform(-0.6, 0.6) * radius
-        y = middle[1] + chance.uniform(-0.6, 0.6) * radius
-        grown = min(0.25, chance.uniform(0.01, 0.03) * (1 + day / 4)) * radius
-        shade = chance.randrange(60, 140)
-        draw.circle((x, y), grown, fill=(shade, shade + 30, shade - 20))
+    name = f"{seed} {camera_id}"
+    width, height = random.Random(name).choice(_DISH_SIZES)
+    stamp = f"{camera_id}  {at:%Y-%m-%d %H:%M:%S}  #{number}"
+    shown = dishes.Dish(name, width, height)
+    return shown.render(number * _DAYS_A_PICTURE, number=number, stamp=stamp)

@@ -73,10 +73,11 @@ class Gallery:
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=NOT_CHANGED, headers={**_HEADERS, "ETag": tag})
         async with self._at_once:
-            data = await self._small(key)
+            data = await self.small_data(key)
         return Response(data, media_type=pictures.JPEG, headers={**_HEADERS, "ETag": tag})
 
-    async def _small(self, key: str) -> bytes:
+    async def small_data(self, key: str) -> bytes:
+        """The small picture alone. Raises HttpError as `whole` does."""
         try:
             known = await self._bucket.find(small_key(key))
             if known is not None:

@@ -65,6 +65,13 @@ def kind(data: bytes) -> str | None:
     return None
 
 
+def is_animated(data: bytes) -> bool:
+    """Whether its head says that it holds more than one image."""
+    if kind(data) == PNG:
+        return b"acTL" in data[: data.find(b"IDAT")]
+    return kind(data) == WEBP and data[12:16] == b"VP8X" and bool(data[20:21] and data[20] & 0x02)
+
+
 def look(data: bytes) -> Picture:
     """Return kind and size. Raises UnreadableError if it is cut off, damaged or far too large."""
     content_type = kind(data)

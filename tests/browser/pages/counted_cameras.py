@@ -51,6 +51,15 @@ _OF_ROW = """
   or n.level = 'device' and {0}.device_id::text = n.id
 """
 _CAMERA = "from devices where device_id::text in (%(key)s, split_part(%(key)s, '|', 2))"
+_LAST_CHANGE = """
+  select covered_change from petri_observations
+  where device_id::text = %(key)s and covered_change is not null
+  order by observed_at desc limit 1
+"""
+_CHANGES = """
+  select round(100 * covered_change::numeric, 2) from petri_observations
+  where date_trunc('second', observed_at) = %(key)s::timestamptz
+"""
 _WEEK_HOURS = """
 with wake as (
   select date_trunc('hour', coalesce(e.expected_at, p.captured_at)) as hour, case
@@ -148,6 +157,13 @@ QUERIES: dict[str, str] = {
         select wifi_rssi from device_wake_payloads
         where date_trunc('second', captured_at) = %(key)s::timestamptz
           and wifi_rssi is not null""",
+    "site.dishes": """
+        select count(distinct device_id) from dish_series where site_id::text = %(key)s""",
+    # The curve ends at the last measurement if none fell, as in these tests.
+    "dish.change": _LAST_CHANGE,
+    "dish.shade": _LAST_CHANGE,
+    "dish.growth.points": _CHANGES,
+    "dish.growth.line": _CHANGES,
     "programs.total": "select count(*) from pilot_programs where %(key)s = ''",
     "program.sites": "select count(*) from sites where program_id::text = %(key)s",
     "kind.programs": "select count(*) from pilot_programs where program_type = %(key)s",

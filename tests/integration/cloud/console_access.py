@@ -92,6 +92,8 @@ LINES = [
         "GET /sites/rows",
         "GET /sites/{site_id}",
         "GET /sites/{site_id}/parts",
+        "GET /sites/{site_id}/dishes",
+        "GET /sites/{site_id}/dishes/{device_id}/time-lapse.webp",
         "GET /sites/{site_id}/cameras/{device_id}/schedule",
         "GET /sites/images/{image_id}",
         "GET /sites/images/{image_id}/file",
@@ -125,6 +127,7 @@ LINES = [
         "POST /settings/notifications/device",
         "POST /settings/notifications/device/remove",
         "POST /sites/images/{image_id}/resend",
+        "POST /sites/{site_id}/dishes/{device_id}/new",
     ),
     *_lines(
         "technician",

@@ -12,8 +12,10 @@ import pytest
 
 from farmiq.cloud.camera.observations import service
 from farmiq.lab.simulate import pictures as simulated
+from farmiq.lab.simulate.dishes import Dish
 from farmiq.plumbing import db
-from farmiq.plumbing.images import decoding, gallery, pictures
+from farmiq.plumbing.images import gallery, pictures
+from farmiq.plumbing.sandbox import Result, WorkerGoneError
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -136,15 +138,43 @@ def _ended(process: "subprocess.Popen[bytes]") -> bool:
 async def test_image_whose_decoder_was_ended_is_judged_later(
     farm: Farm, bucket: objects.Bucket, pool: db.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ended(*_: Any, **__: Any) -> decoding.Decoded:
-        raise decoding.DecoderGoneError("ended from outside")
+    def ended(*_: Any, **__: Any) -> Result:
+        raise WorkerGoneError("ended from outside")
 
     await complete(farm, bucket, DISH, farm.device(farm.site(), "0 * * * *"))
     with monkeypatch.context() as short_of_memory:
-        short_of_memory.setattr(decoding, "decode", ended)
+        short_of_memory.setattr(service.WORKER, "call", ended)
         assert await service.assess_images(pool, bucket) == {"count": 0}
     quality = "select quality, judge_attempts from petri_observations"
     assert farm.rows(quality) == [(None, 1)]
     farm.owner.execute("update petri_observations set judging_until = null")
     assert await service.assess_images(pool, bucket) == {"count": 1}
     assert farm.rows(quality) == [("ok", 2)]
+
+
+async def test_dish_is_compared_with_its_first_image_and_a_second_reference_loses(
+    farm: Farm, bucket: objects.Bucket, pool: db.Pool
+) -> None:
+    dish, device = Dish("3"), farm.device(farm.site(), "0 * * * *")
+    for number, day in enumerate((0.0, 6.0)):
+        await complete(farm, bucket, dish.render(day, number=number), device, number=number)
+    late = await service.claim(pool)
+    assert late is not None
+    # It was looked at before there was a reference, and is stored after there is one.
+    first = await service.assess(bucket, late, None)
+    assert first.dish.reference is not None
+    assert await service.assess_images(pool, bucket) == {"count": 1}
+    with pytest.raises(service.OtherReferenceError):
+        await service._store(pool, late, first, None)
+    await service._release(pool, late, retry_s=0)
+    assert await service.assess_images(pool, bucket) == {"count": 1}
+    seen = farm.rows(
+        "select covered_change, covered_quality, dish_problem, dish_series_id is not null"
+        " from petri_observations order by image_id = (select reference_image_id from dish_series)"
+    )
+    assert farm.value("select count(*) from dish_series") == 1
+    assert seen[1] == (0.0, 1.0, None, True)
+    assert seen[0][0] == pytest.approx(-dish.covered(6.0), abs=0.06)
+    farm.owner.execute("update petri_observations set quality = null, judge_attempts = 0")
+    assert await service.assess_images(pool, bucket) == {"count": 2}
+    assert farm.value("select count(*) from dish_series") == 1

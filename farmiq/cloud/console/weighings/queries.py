@@ -6,10 +6,11 @@ from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.console.weighings.view import Estimate, Event, Weighing
+from farmiq.cloud.console.weighings.view import Event, Weighing
 from farmiq.farm import sessions
 from farmiq.messages import weighvision as words
 from farmiq.plumbing import db
+from farmiq.ui.estimates import Estimate
 
 # A page shows at most so many of a day; the API has all of them.
 MAX_A_DAY = 20_000
@@ -147,20 +148,40 @@ async def beside(connection: db.Connection, weighing: Weighing, *, day: date, zo
 
 
 async def estimate(connection: db.Connection, weighing: Weighing) -> Estimate | None:
-    """What a model last made of an image of it; None until a model looks at images."""
+    """What a model made of its images; None until an edge has looked at them.
+
+    With how the station's last estimates of a month, at most 200, compare with its scale.
+    """
     rows = await db.fetch_as(
         connection,
         Estimate,
         """
-        select predicted_weight_kg, confidence, model_version,
-          (payload ->> 'low_kg')::double precision as low_kg,
-          (payload ->> 'high_kg')::double precision as high_kg
-        from inference_events
-        where session_id = %s and predicted_weight_kg is not null
-          and occurred_at >= %s - interval '1 day' and occurred_at < %s + interval '31 days'
-        order by occurred_at desc limit 1
+        select e.predicted_weight_kg, e.confidence, e.model_version,
+          (e.payload ->> 'low_kg')::double precision as low_kg,
+          (e.payload ->> 'high_kg')::double precision as high_kg, e.payload ->> 'reason' as reason,
+          coalesce((e.payload ->> 'is_shadow')::boolean, false) as is_shadow,
+          (e.payload ->> 'n_train')::bigint as n_train,
+          (e.payload ->> 'cv_mape')::double precision as cv_mape,
+          (e.payload ->> 'baseline_mape')::double precision as baseline_mape,
+          running.sessions, running.mape, running.coverage
+        from inference_events e, lateral (
+          select count(*) as sessions, avg(abs(o.kg / w.final_weight_kg - 1)) as mape,
+            avg((w.final_weight_kg between o.low_kg and o.high_kg)::int)::float8 as coverage
+          from (
+            select p.tenant_id, p.session_id, p.predicted_weight_kg as kg,
+              (p.payload ->> 'low_kg')::double precision as low_kg,
+              (p.payload ->> 'high_kg')::double precision as high_kg
+            from inference_events p
+            where p.tenant_id = e.tenant_id and p.device_id = e.device_id
+              and p.predicted_weight_kg is not null and p.occurred_at <= e.occurred_at
+              and p.occurred_at > e.occurred_at - interval '30 days'
+            order by p.occurred_at desc limit 200) o
+            join weight_sessions w on w.tenant_id = o.tenant_id and w.session_id = o.session_id
+              and w.status = 'finalized' and w.final_weight_kg > 0) running
+        where e.session_id = %s
+        order by e.occurred_at desc limit 1
         """,
-        (weighing.session_id, weighing.start_at, weighing.start_at),
+        (weighing.session_id,),
     )
     return rows[0] if rows else None
 

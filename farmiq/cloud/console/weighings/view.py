@@ -19,6 +19,7 @@ from farmiq.cloud.console.weighings import spreads
 from farmiq.cloud.console.weighings.spreads import Spread
 from farmiq.messages import weighvision
 from farmiq.ui import words
+from farmiq.ui.estimates import Estimate
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked, ngettext
 
@@ -139,17 +140,6 @@ class Row:
     @property
     def is_first_weight(self) -> bool:
         return self.weighing.final_weight_kg is None and self.weighing.weight_kg is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What a model made of an image; it never replaces the scale (C-89). `confidence`: a share."""
-
-    predicted_weight_kg: float
-    confidence: float
-    model_version: str
-    low_kg: float | None = None
-    high_kg: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

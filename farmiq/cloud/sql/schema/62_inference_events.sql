@@ -24,6 +24,9 @@ create index inference_events_occurred_at_idx on inference_events (tenant_id, oc
 -- The estimates of a session, newest first.
 create index inference_events_session_idx on inference_events
   (tenant_id, session_id, occurred_at desc, event_id desc) where session_id is not null;
+-- The last ones of a station.
+create index inference_events_device_idx on inference_events
+  (tenant_id, device_id, occurred_at desc);
 
 alter table inference_events enable row level security;
 alter table inference_events force row level security;

@@ -1,7 +1,9 @@
 -- What an image shows, one row per image; slot_index is the camera's slot, else the wake's
 -- window (C-80). Without quality nobody has looked at it yet: whoever does says so by judging_until,
 -- and how often that was begun by judge_attempts. bridged_at: its wake is in the farm's telemetry
--- (C-87), or bridge_problem says why it cannot be.
+-- (C-87), or bridge_problem says why it cannot be. covered_change: how much more of the dish is covered
+-- than in the first image of its series, with its quality from 0 to 1; or dish_problem says why nothing
+-- can be told (D-560).
 create table petri_observations (
   observation_id uuid constraint petri_observations_pkey primary key,
   company_id uuid not null,
@@ -33,6 +35,11 @@ create table petri_observations (
   judge_attempts integer not null default 0,
   bridged_at timestamptz,
   bridge_problem text,
+  dish_series_id uuid constraint petri_observations_dish_series_fkey
+    references dish_series (series_id),
+  covered_change double precision,
+  covered_quality double precision,
+  dish_problem text,
   constraint petri_observations_session_fkey
     foreign key (site_device_session_id, site_id, program_id, company_id)
     references site_device_sessions (session_id, site_id, program_id, company_id),
@@ -45,6 +52,8 @@ create index petri_observations_unjudged_idx on petri_observations (created_at)
   where quality is null;
 create index petri_observations_unbridged_idx on petri_observations (created_at)
   where bridged_at is null;
+create index petri_observations_dish_series_id_idx on petri_observations
+  (dish_series_id, observed_at) where dish_series_id is not null;
 create trigger petri_observations_changed after update of quality on petri_observations
   for each row when (new.quality <> 'ok') execute function fn_camera_changed();
 
@@ -62,7 +71,8 @@ grant select on petri_observations to authenticated;
 grant select on petri_observations to farmiq_service;
 grant update (quality, quality_reason, size_bytes, sha256, width_px, height_px, sharpness,
   brightness, dark_share, bright_share, thumbnail_url, judged_at, judging_until, judge_attempts,
-  bridged_at, bridge_problem) on petri_observations to farmiq_service;
+  bridged_at, bridge_problem, dish_series_id, covered_change, covered_quality, dish_problem)
+  on petri_observations to farmiq_service;
 grant select, insert on petri_observations to farmiq_jobs;
 
 -- An image and its observation name each other; this half needs both tables.

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from farmiq.plumbing import db
+from farmiq.ui.estimates import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +56,31 @@ async def first_images(
         list(session_ids),
     )
     return dict(rows)
+
+
+async def estimate(connection: db.Connection, tenant_id: str, session_id: UUID) -> Estimate | None:
+    """What was made of its images, and how its model did since; None until they were looked at."""
+    rows = await db.fetch_as(
+        connection,
+        Estimate,
+        """
+        select r.predicted_weight_kg, r.confidence, r.model_version, r.low_kg, r.high_kg, r.reason,
+          r.is_shadow, r.n_train, r.cv_mape, m.baseline_mape,
+          coalesce(d.sessions, 0) as sessions, d.mape, d.coverage
+        from inference_results r
+          left join vision_models m on m.tenant_id = r.tenant_id and m.farm_id = r.farm_id
+            and m.barn_id = r.barn_id and m.device_id = r.device_id
+            and m.species = coalesce(r.species, '') and m.version = r.model_version
+          left join lateral (
+            select sum(v.sessions)::bigint as sessions,
+              sum(v.error_sum) / nullif(sum(v.sessions), 0) as mape,
+              sum(v.covered)::float8 / nullif(sum(v.intervals), 0) as coverage
+            from vision_days v
+            where v.tenant_id = r.tenant_id and v.farm_id = r.farm_id and v.barn_id = r.barn_id
+              and v.device_id = r.device_id and v.species = coalesce(r.species, '')
+              and v.version = r.model_version) d on true
+        where r.tenant_id = %s and r.session_id = %s
+        """,
+        (tenant_id, session_id),
+    )
+    return rows[0] if rows else None

@@ -105,7 +105,11 @@ class WeighingPages:
         if session is None or session["tenant_id"] != visit.tenant.tenant_id:
             raise HttpError(404, "there is no such weighing")
         return weighings.weighing_view(
-            visit.tenant, session, now=visit.now, fragment=f"/weighings/{session_id}/parts"
+            visit.tenant,
+            session,
+            await queries.estimate(visit.connection, visit.tenant.tenant_id, session_id),
+            now=visit.now,
+            fragment=f"/weighings/{session_id}/parts",
         )
 
     async def image(self, request: Request) -> Response:

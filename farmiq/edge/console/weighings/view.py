@@ -9,6 +9,7 @@ from uuid import UUID
 from farmiq.edge.console.tenant import PageView, Tenant
 from farmiq.edge.console.weighings.queries import Figures
 from farmiq.ui import words
+from farmiq.ui.estimates import Estimate
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -152,6 +153,7 @@ class WeighingView(PageView):
     batch_id: str | None
     device_id: str
     missing: str
+    estimate: Estimate | None
     events: Sequence[EventRow]
     images: Sequence[UUID]
     fragment: str
@@ -169,7 +171,12 @@ def _event_word(event_type: str) -> str:
 
 
 def weighing_view(
-    tenant: Tenant, session: Mapping[str, Any], *, now: datetime, fragment: str
+    tenant: Tenant,
+    session: Mapping[str, Any],
+    estimate: Estimate | None,
+    *,
+    now: datetime,
+    fragment: str,
 ) -> WeighingView:
     zone = words.zone(tenant.timezone)
     stored = [image["media_id"] for image in session["images"] if image["bound"]]
@@ -183,6 +190,7 @@ def weighing_view(
         batch_id=session["batch_id"],
         device_id=session["device_id"],
         missing=", ".join(missing),
+        estimate=estimate,
         events=[
             EventRow(
                 event_id=event["event_id"],

@@ -44,6 +44,8 @@ create table media_objects (
   sync_count int not null default 0,
   sync_error text,
   aside_bytes bigint constraint media_objects_aside_not_negative check (aside_bytes >= 0),
+  -- What an image without a session is for, as its announcement said.
+  purpose text,
   constraint media_objects_pkey primary key (id),
   constraint media_objects_object_key_key unique (object_key),
   constraint media_objects_stored_is_whole check (

@@ -17,6 +17,7 @@ from farmiq.cloud.console.weighings.routes import DayFilter
 from farmiq.cloud.console.weighings.view import Weighing, WeighingsQuery
 from farmiq.messages import kinds
 from farmiq.ui import look
+from farmiq.ui.estimates import Estimate
 
 NOW = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
 COMPANY = Company(
@@ -141,7 +142,7 @@ def test_target_is_shown_for_one_barn_only() -> None:
 
 
 def test_estimate_is_shown_beside_the_weight_of_the_scale_if_there_is_one() -> None:
-    def page(estimate: weighings.Estimate | None) -> str:
+    def page(estimate: Estimate | None) -> str:
         detail = weighings.detail(
             COMPANY, weighing(), [], here=(), image=1, before=None, after=None, now=NOW,
             estimate=estimate,
@@ -150,11 +151,18 @@ def test_estimate_is_shown_beside_the_weight_of_the_scale_if_there_is_one() -> N
 
     assert "Estimate" not in page(None)
     shown = page(
-        weighings.Estimate(
-            predicted_weight_kg=2.44, confidence=0.9, model_version="m-1", low_kg=2.3, high_kg=2.6
+        Estimate(
+            predicted_weight_kg=2.44, confidence=0.9, model_version="m-1", low_kg=2.3, high_kg=2.6,
+            n_train=40, cv_mape=0.041, baseline_mape=0.087, sessions=30, mape=0.05, coverage=0.93,
         )
-    )
-    assert all(text in shown for text in ("2.44", "2.30", "2.60", "90", "m-1"))
+    )  # fmt: skip
+    assert all(text in shown for text in ("2.44", "2.30", "2.60", "90", "m-1", "8.7", "93"))
+    silent = Estimate(
+        predicted_weight_kg=None, confidence=0.0, model_version="m-1", reason="shadow",
+        is_shadow=True, n_train=12, cv_mape=0.09, baseline_mape=0.087,
+    )  # fmt: skip
+    assert "No estimate: the model is tried out" in page(silent)
+    assert "not used until" in page(silent)
 
 
 @given(st.lists(st.floats(spreads.MIN_WEIGHT_KG, kinds.MAX_WEIGHT_KG), min_size=1, max_size=60))

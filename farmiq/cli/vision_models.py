@@ -1,0 +1,127 @@
+"""`farmiq vision train | models | promote`: the models that scales have taught at this edge."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from farmiq.cli import terminal
+
+if TYPE_CHECKING:
+    from farmiq.edge.vision.models import CameraScope, ModelFiles
+    from farmiq.plumbing import db
+
+T = TypeVar("T")
+
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant's.")]
+
+
+def train(*, tenant: Tenant = None, device: Annotated[str | None, typer.Option()] = None) -> int:
+    """Train the model of each camera now, from its closed weighings; needs the extra `vision`.
+
+    A new model is used only if it beats the one in use and what would be said without a camera.
+    Exit code 3: nothing could be trained.
+    """
+    from farmiq.edge.vision import models, training
+    from farmiq.farm.vision.features import SCHEMA
+
+    async def work(pool: "db.Pool", files: "ModelFiles") -> list[dict[str, Any]]:
+        async with pool.connection() as connection:
+            scopes = [scope for scope, _, _ in await models.scopes(connection, SCHEMA)]
+        return [
+            {**scope._asdict(), **await training.train(pool, files, scope)}
+            for scope in scopes
+            if tenant in (None, scope.tenant_id) and device in (None, scope.device_id)
+        ]
+
+    rows = _with_files(work)
+    terminal.print_list(
+        rows,
+        lambda row: (_camera(row), row["version"] or "-", row["state"] or "none", row["reason"]),
+        empty="no camera has a closed weighing that was looked at",
+    )
+    return 0 if any(row["state"] for row in rows) else 3
+
+
+def models(*, tenant: Tenant = None) -> None:
+    """List the models, with what they said of themselves and how they did since."""
+    from farmiq.edge.vision import models as store
+
+    rows = terminal.in_transaction(lambda tx: store.page(tx, tenant))
+    terminal.print_list(rows, _cells, empty="nothing was learned yet")
+
+
+def promote(
+    version: Annotated[str, typer.Argument(help="As `farmiq vision models` prints it.")],
+    *,
+    state: Annotated[str, typer.Option(help="active, shadow or retired.")] = "active",
+) -> int:
+    """Use a model, or use it no more, whatever the figures say; it is written to the audit log.
+
+    The next training decides by the figures again. Exit code 3: there is no such model.
+    """
+    from farmiq.edge import audit
+    from farmiq.edge.vision import models as store
+
+    terminal.check_known(state, (store.ACTIVE, store.SHADOW, store.RETIRED), "state")
+
+    async def work(tx: "db.Connection") -> int:
+        count = 0
+        for row in await store.page(tx, None):
+            if row["version"] == version:
+                by = f"set by {terminal.actor()}"
+                await store.set_state(tx, _scope(row), version, state=state, reason=by)
+                await audit.note(
+                    tx, actor=terminal.actor(), action="vision.promote", subject=version,
+                    count=1, asked={"state": state},
+                )  # fmt: skip
+                count += 1
+        return count
+
+    count = terminal.in_transaction(work)
+    terminal.print_result(
+        {"version": version, "state": state, "count": count},
+        f"{version} is {state}" if count else f"there is no model {version}",
+    )
+    return 0 if count else 3
+
+
+def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
+    from farmiq.config import EdgeSettings
+    from farmiq.edge.bucket import bucket_of
+    from farmiq.edge.vision.models import ModelFiles
+    from farmiq.plumbing import db
+
+    environment = terminal.environment()
+    url = terminal.needed(terminal.EDGE, environment)
+    settings = EdgeSettings.load_some(environment)
+
+    async def once() -> T:
+        async with db.pool(url, name="farmiq") as pool:
+            return await work(pool, ModelFiles(settings.vision_models(), bucket_of(settings)))
+
+    return asyncio.run(once())
+
+
+def _scope(row: dict[str, Any]) -> "CameraScope":
+    from farmiq.edge.vision.models import CameraScope
+
+    return CameraScope(*(row[name] for name in CameraScope._fields))
+
+
+def _camera(row: dict[str, Any]) -> str:
+    return f"{row['tenant_id']}/{row['device_id']} {row['species']}".rstrip()
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    past = f"since then {row['running_mape']:.1%} in {row['sessions']}" if row["sessions"] else ""
+    return (
+        _camera(row),
+        row["version"],
+        row["state"],
+        f"{row['n_train']} weighings",
+        f"error {row['cv_mape']:.1%} ({row['baseline_mape']:.1%} without a camera)",
+        past,
+        row["reason"],
+    )

@@ -1,0 +1,1 @@
+"""Dishes of a site: growth curves, forecasts, time-lapses, and a map of where they stand."""

@@ -1,0 +1,290 @@
+"""Models by camera and species: their rows, their files, and which one makes estimates."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from farmiq.plumbing import db, ids
+from farmiq.plumbing.storage import objects
+
+FILES = ("head.onnx", "manifest.json")
+ACTIVE, SHADOW, RETIRED = "active", "shadow", "retired"
+
+
+class CameraScope(NamedTuple):
+    """A camera at its place and the species of the batch before it; '' if that is not known."""
+
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    species: str
+
+    @property
+    def camera_id(self) -> str:
+        return "/".join(self[:4])
+
+    @property
+    def subject(self) -> str:
+        """Of its alerts."""
+        return f"{self.tenant_id}/{self.device_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    version: str
+    state: str
+    reason: str
+    n_train: int
+    cv_mape: float
+    baseline_mape: float
+    trained_at: datetime
+    manifest: dict[str, Any]
+    drift: dict[str, Any]
+
+
+_OF_SCOPE = "tenant_id = %s and farm_id = %s and barn_id = %s and device_id = %s and species = %s"
+_COLUMNS = ", ".join(ModelRow.__slots__)
+
+
+async def in_use(connection: db.Connection, scope: CameraScope) -> dict[str, ModelRow]:
+    """The active model and the one in shadow, by state."""
+    rows = await db.fetch_as(
+        connection,
+        ModelRow,
+        f"select {_COLUMNS} from vision_models where {_OF_SCOPE} and state <> %s",  # noqa: S608 - our own words
+        (*scope, RETIRED),
+    )
+    return {row.state: row for row in rows}
+
+
+async def add(
+    tx: db.Connection,
+    scope: CameraScope,
+    *,
+    version: str,
+    state: str,
+    reason: str,
+    manifest: bytes,
+) -> None:
+    """A model that was trained takes its place; the one that had it is retired."""
+    figures: dict[str, Any] = msgspec.json.decode(manifest)
+    await _retire(tx, scope, state)
+    await tx.execute(
+        """
+        insert into vision_models (tenant_id, farm_id, barn_id, device_id, species, version, state,
+          reason, manifest, n_train, cv_mape, baseline_mape, trained_at)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, fn_now())
+        on conflict on constraint vision_models_pkey do update set
+          state = excluded.state, reason = excluded.reason
+        """,
+        (
+            *scope,
+            version,
+            state,
+            reason,
+            manifest.decode(),
+            figures["n_sessions"],
+            figures["cv_mape"],
+            figures["baseline_mape"],
+        ),
+    )
+
+
+async def set_state(
+    tx: db.Connection, scope: CameraScope, version: str, *, state: str, reason: str
+) -> bool:
+    """Use a model, or use it no more; False if there is no such model."""
+    await _retire(tx, scope, state)
+    cursor = await tx.execute(
+        f"update vision_models set state = %s, reason = %s where {_OF_SCOPE} and version = %s",  # noqa: S608 - our own words
+        (state, reason, *scope, version),
+    )
+    return cursor.rowcount > 0
+
+
+async def _retire(tx: db.Connection, scope: CameraScope, state: str) -> None:
+    await tx.execute(
+        f"update vision_models set state = %s where {_OF_SCOPE} and state = %s",  # noqa: S608 - our own words
+        (RETIRED, *scope, state),
+    )
+
+
+async def page(connection: db.Connection, tenant_id: str | None) -> list[dict[str, Any]]:
+    """All models with their running errors, newest first."""
+    return await db.fetch_dicts(
+        connection,
+        """
+        select m.tenant_id, m.farm_id, m.barn_id, m.device_id, m.species, m.version, m.state,
+          m.reason, m.n_train, m.cv_mape, m.baseline_mape, m.trained_at,
+          d.sessions, d.running_mape, d.running_coverage
+        from vision_models m left join lateral (
+          select sum(sessions)::bigint as sessions,
+            sum(error_sum) / nullif(sum(sessions), 0) as running_mape,
+            sum(covered)::float8 / nullif(sum(intervals), 0) as running_coverage
+          from vision_days d
+          where d.tenant_id = m.tenant_id and d.farm_id = m.farm_id and d.barn_id = m.barn_id
+            and d.device_id = m.device_id and d.species = m.species and d.version = m.version) d
+          on true
+        where %(tenant)s::text is null or m.tenant_id = %(tenant)s
+        order by m.trained_at desc, m.version limit 1000
+        """,
+        {"tenant": tenant_id},
+    )
+
+
+# --- files
+
+
+class ModelFiles:
+    """Models in a folder, each under its version, and a copy of each in the bucket."""
+
+    def __init__(self, folder: Path, bucket: objects.Bucket | None) -> None:
+        self._folder, self._bucket = folder, bucket
+
+    async def store(self, tenant_id: str, version: str, files: Mapping[str, bytes]) -> None:
+        await asyncio.to_thread(self._write, version, files)
+        if self._bucket is not None:
+            for name, content in files.items():
+                await self._bucket.put(
+                    _key(tenant_id, version, name), content, content_type="application/octet-stream"
+                )
+
+    async def folder(self, tenant_id: str, version: str) -> Path | None:
+        """Where its files are; from the bucket if the folder has lost them. None: nowhere."""
+        path = self._folder / version
+        if not await asyncio.to_thread(path.is_dir):
+            files = await self._download(tenant_id, version)
+            if files is None:
+                return None
+            await asyncio.to_thread(self._write, version, files)
+        return path
+
+    async def _download(self, tenant_id: str, version: str) -> dict[str, bytes] | None:
+        if self._bucket is None:
+            return None
+        contents = {name: await self._bucket.find(_key(tenant_id, version, name)) for name in FILES}
+        files = {name: content for name, content in contents.items() if content is not None}
+        return files if len(files) == len(FILES) else None
+
+    def _write(self, version: str, files: Mapping[str, bytes]) -> None:
+        """All of them or none: the folder appears under its name when everything is on disk."""
+        passing = self._folder / f".{ids.new()}"
+        passing.mkdir(parents=True)
+        for name, content in files.items():
+            with (passing / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        try:
+            passing.rename(self._folder / version)
+        except OSError:
+            # It is there already: a version is named after its content.
+            shutil.rmtree(passing)
+
+
+def _key(tenant_id: str, version: str, name: str) -> str:
+    return f"models/{tenant_id}/{version}/{name}"
+
+
+# --- the figures of a scope, for training and for the pages
+
+# What would be said without a camera: the mean of the batch's last weighings in the barn before
+# this one, at most twenty.
+BASELINE = """
+(select avg(b.kg) from (
+  select o.final_weight_kg as kg from weight_sessions o
+  where o.tenant_id = w.tenant_id and o.farm_id = w.farm_id and o.barn_id = w.barn_id
+    and o.batch_id is not distinct from w.batch_id and o.status = 'finalized'
+    and o.final_weight_kg > 0 and o.start_at < w.start_at
+  order by o.start_at desc limit 20) b)
+"""
+
+
+class Labelled(NamedTuple):
+    """A session with features and the scale's weight."""
+
+    session_id: str
+    day: str
+    at: datetime
+    features: Sequence[float]
+    weight_kg: float
+    baseline_kg: float | None
+    quality: float
+
+
+MAX_EXAMPLES = 2000
+
+
+async def labelled(connection: db.Connection, scope: CameraScope, schema: str) -> list[Labelled]:
+    """The newest closed sessions of a scope, oldest first."""
+    rows = await db.fetch_all(
+        connection,
+        f"""
+        select w.id::text, (w.start_at at time zone coalesce(z.timezone, 'UTC'))::date::text,
+          w.start_at, r.features, w.final_weight_kg, {BASELINE}, r.quality
+        from inference_results r
+          join weight_sessions w on w.tenant_id = r.tenant_id and w.id = r.session_id
+          left join farm_zones z on z.tenant_id = w.tenant_id and z.farm_id = w.farm_id
+        where r.tenant_id = %s and r.farm_id = %s and r.barn_id = %s and r.device_id = %s
+          and coalesce(r.species, '') = %s and r.features is not null and r.feature_schema = %s
+          and w.status = 'finalized' and w.final_weight_kg > 0
+        order by r.occurred_at desc limit %s
+        """,  # noqa: S608 - our own words
+        *scope,
+        schema,
+        MAX_EXAMPLES,
+    )
+    return [Labelled(*row) for row in reversed(rows)]
+
+
+async def scopes(connection: db.Connection, schema: str) -> list[tuple[CameraScope, int, int]]:
+    """Each scope with its closed sessions, and how many of them its newest model has learned."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select s.*, coalesce((
+          select max(m.n_train) from vision_models m
+          where m.tenant_id = s.tenant_id and m.farm_id = s.farm_id and m.barn_id = s.barn_id
+            and m.device_id = s.device_id and m.species = s.species
+            and m.manifest ->> 'schema' = %s), 0)
+        from (
+          select r.tenant_id, r.farm_id, r.barn_id, r.device_id, coalesce(r.species, '') as species,
+            count(*) as sessions
+          from inference_results r
+            join weight_sessions w on w.tenant_id = r.tenant_id and w.id = r.session_id
+          where r.features is not null and r.feature_schema = %s and w.status = 'finalized'
+            and w.final_weight_kg > 0
+          group by 1, 2, 3, 4, 5) s
+        """,
+        schema,
+        schema,
+    )
+    return [(CameraScope(*row[:5]), row[5], row[6]) for row in rows]
+
+
+async def running(
+    connection: db.Connection, scope: CameraScope, version: str
+) -> dict[str, float | int | None]:
+    """How a model did on sessions that it had not learned."""
+    (row,) = await db.fetch_dicts(
+        connection,
+        f"""
+        select coalesce(sum(sessions), 0)::bigint as sessions,
+          sum(error_sum) / nullif(sum(sessions), 0) as mape,
+          coalesce(sum(baseline_sessions), 0)::bigint as compared,
+          sum(baseline_own_error_sum) / nullif(sum(baseline_sessions), 0) as compared_mape,
+          sum(baseline_error_sum) / nullif(sum(baseline_sessions), 0) as baseline_mape,
+          sum(covered)::float8 / nullif(sum(intervals), 0) as coverage
+        from vision_days where {_OF_SCOPE} and version = %s
+        """,  # noqa: S608 - our own words
+        (*scope, version),
+    )
+    return row

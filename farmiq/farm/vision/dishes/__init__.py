@@ -1,0 +1,1 @@
+"""Petri dishes under battery cameras: where the dish is, how much of it changed, how that grows."""

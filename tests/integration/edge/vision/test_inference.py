@@ -1,0 +1,201 @@
+"""Every session and every image without one has one result, whatever its images are."""
+
+import io
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from farmiq.edge.vision import sandboxed
+from farmiq.messages import bus, weighvision
+from farmiq.messages.inference import COMPLETED
+from farmiq.plumbing import sandbox
+from tests.integration.edge.media.conftest import later
+from tests.integration.edge.vision.conftest import Barn, animal
+from tests.integration.edge.weighvision.conftest import NEIGHBOUR, STRANGER, Weighing, rows
+
+PENDING = "select count(*) from inference_jobs where done_at is null"
+
+
+@pytest.mark.req("MD-07", "DB-10", "RB-19")
+async def test_session_has_one_result_and_one_event_whatever_comes_first(barn: Barn) -> None:
+    """Also where the image is there before the first event of its session (C-26)."""
+    early, late = Weighing(), Weighing()
+    first = await barn.store(early, animal())
+    await barn.hear(late.created(), late.weight(), late.finalized(1))
+    assert not await barn.inference.infer_next(), "the one has not ended, the other has no image"
+    await barn.hear(early.created(), early.captured(first), early.weight(), early.finalized(1))
+    await barn.hear(late.captured(await barn.store(late, animal())))
+    assert (await barn.inference.infer_pending())["count"] == 2
+    for weighing in (early, late):
+        assert barn.results(weighing) == [(None, 0.0, "none", "no_model", 1)]
+    events = barn.events()
+    assert {event["session_id"] for event in events} == {early.session_id, late.session_id}
+    assert {event["inference_result_id"] for event in events} == {
+        str(id_) for (id_,) in rows(barn.database, "select id from inference_results")
+    }
+    assert not await barn.inference.infer_next()
+    await barn.store(early, animal())
+    assert not await barn.inference.infer_next(), "an image that comes later changes nothing"
+
+
+@pytest.mark.req("RB-17", "RB-19")
+async def test_result_before_the_end_is_named_by_the_event_that_ends_the_session(
+    barn: Barn,
+) -> None:
+    """A session that does not end is looked at some time after its last image."""
+    one = Weighing()
+    await barn.hear(one.created(), one.captured(await barn.store(one, animal())))
+    later(barn.database, f"{barn.settings.vision_wait_s + 1} seconds")
+    assert await barn.inference.infer_next()
+    await barn.hear(one.weight(), one.finalized(1))
+    ((result_id,),) = rows(barn.database, "select id from inference_results")
+    ((payload,),) = rows(
+        barn.database,
+        "select payload_json from sync_outbox where event_type = %s",
+        weighvision.SESSION_FINALIZED,
+    )
+    assert payload["inference_result_id"] == str(result_id)
+
+
+@pytest.mark.req("RB-19")
+async def test_event_of_a_result_is_valid_on_the_bus(barn: Barn) -> None:
+    await barn.weigh(animal())
+    await barn.inference.infer_pending()
+    ((event_id, at, payload),) = rows(
+        barn.database,
+        "select id, occurred_at, payload_json from sync_outbox where event_type = %s",
+        COMPLETED,
+    )
+    body = {
+        "event_id": str(event_id), "event_type": COMPLETED, "tenant_id": "t-1", "farm_id": "f-1",
+        "barn_id": "b-1", "occurred_at": at.isoformat(), "trace_id": "trace-1", "payload": payload,
+    }  # fmt: skip
+    assert not bus.problems(body)
+
+
+@pytest.mark.req("MD-07")
+async def test_image_without_a_session_has_a_result_without_a_weight(barn: Barn) -> None:
+    nowhere = Weighing()
+    await barn.store(nowhere, animal(), session_id=None)
+    assert await barn.inference.infer_next()
+    found = "select media_id is not null, session_id, predicted_weight_kg, reason "
+    assert rows(barn.database, f"{found} from inference_results") == [
+        (True, None, None, "no_session")
+    ]
+    assert [event["session_id"] for event in barn.events()] == [None]
+
+
+async def test_newest_picture_of_the_empty_scale_is_the_reference_of_its_station(
+    barn: Barn,
+) -> None:
+    empty = Image.effect_noise((320, 240), 60).convert("RGB")
+    out = io.BytesIO()
+    empty.save(out, "JPEG")
+    media_id = await barn.store(Weighing(), out.getvalue(), session_id=None)
+    with_purpose = "update media_objects set purpose = %s where id = %s returning 1"
+    assert rows(barn.database, with_purpose, weighvision.EMPTY_SCALE, media_id)
+    assert await barn.inference.infer_next()
+    assert rows(barn.database, "select media_id from vision_references") == [(media_id,)]
+    assert rows(barn.database, "select reason from inference_results") == [("empty_scale",)]
+
+
+def _picture(form: str, size: tuple[int, int], mode: str = "RGB", **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, size).save(out, form, **options)
+    return out.getvalue()
+
+
+HOSTILE = {
+    "empty": b"",
+    "text": b"<svg onload=alert(1)>",
+    "cut off": animal()[:2000],
+    "bomb": _picture("PNG", (9000, 9000), "1"),
+    "100 MP": _picture("JPEG", (10_000, 10_000), "L"),
+    "black": _picture("JPEG", (640, 480)),
+    "tiny": _picture("PNG", (1, 1)),
+    "exif rubbish": animal()[:2] + b"\xff\xe1\x00\x10Exif\0\0" + b"\xff" * 8 + animal()[2:4000],
+    "icc rubbish": _picture("PNG", (64, 64), icc_profile=b"\xff" * 500),
+    "gone": None,
+}
+
+
+@pytest.mark.req("MD-07")
+async def test_bad_images_end_with_no_estimate_and_the_next_session_is_looked_at(
+    barn: Barn,
+) -> None:
+    weighings = {}
+    for name, data in HOSTILE.items():
+        one = await barn.weigh(animal())
+        ((key,),) = rows(
+            barn.database, "select object_key from media_objects where session_id = %s",
+            one.session_id,
+        )  # fmt: skip
+        await (
+            barn.bucket.delete(key)
+            if data is None
+            else barn.bucket.put(key, data, content_type="image/jpeg")
+        )
+        weighings[name] = one
+    good = await barn.weigh(animal())
+    await barn.inference.infer_pending()
+    for name, one in weighings.items():
+        ((weight_kg, confidence, _, reason, _),) = barn.results(one)
+        assert (weight_kg, confidence) == (None, 0.0), name
+        assert reason not in {None, "no_model"}, name
+    assert barn.results(good)[0][3] == "no_model"
+
+
+async def test_image_that_ends_the_worker_twice_is_set_aside(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one after it is looked at, and where nothing works the job waits."""
+    worker, left = sandboxed.WORKER, [2]
+    worker.stop()
+    start = worker.start
+
+    def killed() -> sandbox.Worker:
+        started = start()
+        if left[0]:
+            left[0] -= 1
+            started.process.kill()
+        return started
+
+    monkeypatch.setattr(worker, "start", killed)
+    one = await barn.weigh(animal(), animal())
+    assert await barn.inference.infer_next()
+    assert barn.results(one) == [(None, 0.0, "none", "no_model", 2)]
+    frames = "select f ->> 'problem' from inference_results, jsonb_array_elements(frames) f"
+    assert "twice" in rows(barn.database, frames)[0][0]
+    worker.stop()
+    left[0] = 4
+    two = await barn.weigh(animal())
+    assert not await barn.inference.infer_next()
+    assert barn.problem()
+    assert not barn.results(two)
+    later(barn.database, "10 minutes")
+    assert await barn.inference.infer_next()
+    assert not barn.problem()
+    assert len(barn.results(two)) == 1
+
+
+async def test_images_of_other_devices_and_companies_are_not_of_the_session(barn: Barn) -> None:
+    """SC-02: whoever uploads under the id of a session does not change its result."""
+    one = await barn.weigh(animal())
+    for place in (NEIGHBOUR, STRANGER):
+        await barn.store(Weighing(place=place, session_id=one.session_id), animal())
+    later(barn.database, "10 minutes")
+    assert (await barn.inference.infer_pending())["count"] == 2
+    found = "select tenant_id, device_id, frames_total from inference_results order by 1"
+    assert rows(barn.database, found) == [("t-1", "scale-1", 1), ("t-2", "scale-1", 1)]
+
+
+async def test_newest_sessions_come_first_and_images_without_one_last(barn: Barn) -> None:
+    await barn.store(Weighing(), animal(), session_id=None)
+    old, new = await barn.weigh(animal()), await barn.weigh(animal())
+    newest = "select session_id from inference_results order by occurred_at desc limit 1"
+    done = []
+    while await barn.inference.infer_next():
+        done.append(rows(barn.database, newest)[0][0])
+    assert done == [new.session_id, old.session_id, None]
+    assert rows(barn.database, PENDING) == [(0,)]

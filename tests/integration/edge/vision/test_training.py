@@ -1,0 +1,230 @@
+"""The scale teaches the camera: what is learned, what is used, and what is only compared."""
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from farmiq.edge import alert_events
+from farmiq.edge.console.weighings import queries
+from farmiq.edge.vision import models, training
+from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope
+from farmiq.edge.vision.training import Training
+from farmiq.farm.vision.features import FEATURES, SCHEMA
+from farmiq.lab.simulate import pictures
+from farmiq.plumbing import db, ids
+from tests.integration.edge.vision.conftest import Barn
+from tests.integration.edge.weighvision.conftest import PLACE, START, Weighing, rows
+from tests.support import databases
+
+SCOPE = CameraScope("t-1", "f-1", "b-1", "scale-1", "")
+BEGAN = datetime(2026, 6, 1, 8, tzinfo=UTC)
+
+
+def features(chance: random.Random, weight_kg: float) -> list[float]:
+    """Of a shape that goes with the weight, each feature with a noise of its own."""
+    return [math.log(weight_kg) * 0.6 + chance.gauss(0, 0.02) for _ in FEATURES]
+
+
+def closed_sessions(
+    barn: Barn, count: int, *, seed: int = 1, shuffled: bool = False, **result: Any
+) -> list[UUID]:
+    """Sessions with a result and the scale's weight, ten on each day."""
+    chance = random.Random(seed)
+    weights = [chance.uniform(60, 140) for _ in range(count)]
+    seen = [features(chance, weight_kg) for weight_kg in weights]
+    if shuffled:
+        chance.shuffle(seen)
+    made = []
+    with databases.connected(barn.database.admin_url) as owner:
+        for number, (weight_kg, shape) in enumerate(zip(weights, seen, strict=True)):
+            session_id, at = ids.new(), BEGAN + timedelta(days=number // 10, minutes=number % 10)
+            owner.execute(
+                """
+                insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id,
+                  status, start_at, end_at, final_weight_kg)
+                values (%s, 't-1', 'f-1', 'b-1', 'scale-1', 'st-1', 'finalized', %s, %s, %s)
+                """,
+                (session_id, at, at, weight_kg),
+            )
+            values = {
+                "id": ids.new(), "session_id": session_id, "at": at, "features": shape,
+                "schema": SCHEMA, "predicted": None, "low": None, "high": None, "version": "none",
+                **{name: value(weight_kg) for name, value in result.items()},
+            }  # fmt: skip
+            owner.execute(
+                """
+                insert into inference_results (id, tenant_id, farm_id, barn_id, device_id,
+                  session_id, confidence, model_version, occurred_at, reason, features,
+                  feature_schema, quality, predicted_weight_kg, low_kg, high_kg)
+                values (%(id)s, 't-1', 'f-1', 'b-1', 'scale-1', %(session_id)s, 0, %(version)s,
+                  %(at)s, 'no_model', %(features)s, %(schema)s, 1, %(predicted)s, %(low)s, %(high)s)
+                """,
+                values,
+            )
+            made.append(session_id)
+    return made
+
+
+async def used(barn: Barn) -> dict[str, models.ModelRow]:
+    async with barn.pool.connection() as connection:
+        return await models.in_use(connection, SCOPE)
+
+
+@pytest.mark.req("MD-07")
+async def test_closed_sessions_teach_a_model_that_is_used_and_kept_in_folder_and_bucket(
+    barn: Barn,
+) -> None:
+    closed_sessions(barn, 40)
+    teacher = Training(barn.settings, barn.pool, barn.files)
+    assert await teacher.train_due() == {"trained": 1}
+    model = (await used(barn))[ACTIVE]
+    assert model.n_train == 40
+    assert model.cv_mape < model.baseline_mape
+    folder = barn.settings.vision_models() / model.version
+    assert {path.name for path in folder.iterdir()} == {"head.onnx", "manifest.json"}
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    again = await barn.files.folder(SCOPE.tenant_id, model.version)
+    assert again is not None
+    assert (again / "head.onnx").is_file(), "the bucket has a copy"
+    assert await teacher.train_due() == {"trained": 0}, "nothing new was weighed"
+
+
+@pytest.mark.req("MD-07", "DB-10", "DB-11", "RB-19")
+async def test_pictures_of_animals_are_estimated_after_enough_weighings(barn: Barn) -> None:
+    """From the pixels to an event with an interval that holds the weight."""
+    chance = random.Random(7)
+
+    async def weigh(number: int) -> tuple[Weighing, float]:
+        weight_kg, at = chance.uniform(60, 130), START + timedelta(minutes=number - 60)
+        picture = pictures.render(
+            station_id="st-1", number=number, at=at, animal=number, weight_kg=weight_kg
+        )
+        return await barn.weigh(picture, weighing=Weighing(at=at), weight_kg=weight_kg), weight_kg
+
+    for number in range(30):
+        await weigh(number)
+    await barn.inference.infer_pending()
+    assert await Training(barn.settings, barn.pool, barn.files).train_due() == {"trained": 1}
+    one, weight_kg = await weigh(40)
+    await barn.inference.infer_pending()
+    ((predicted_kg, confidence, version, reason, _),) = barn.results(one)
+    assert reason is None
+    assert predicted_kg == pytest.approx(weight_kg, rel=0.15)
+    assert 0 < confidence < 1
+    assert version == (await used(barn))[ACTIVE].version
+    event = next(event for event in barn.events() if event["session_id"] == one.session_id)
+    assert event["low_kg"] < event["predicted_weight_kg"] < event["high_kg"]
+    assert (event["n_train"], event["is_shadow"]) == (30, False)
+    await training.score(barn.pool)
+    async with barn.pool.connection() as connection:
+        shown = await queries.estimate(connection, "t-1", one.session_id)
+        assert await queries.estimate(connection, "t-2", one.session_id) is None
+    assert shown is not None
+    assert (shown.predicted_weight_kg, shown.sessions) == (predicted_kg, 1)
+
+
+async def test_model_of_shuffled_labels_is_never_used(barn: Barn) -> None:
+    """It may beat the baseline by chance in one split, not by more than chance in all of them."""
+    closed_sessions(barn, 60, shuffled=True)
+    await Training(barn.settings, barn.pool, barn.files).train_due()
+    in_use = await used(barn)
+    assert ACTIVE not in in_use
+    assert "without a camera" in in_use[SHADOW].reason
+
+
+async def test_too_few_sessions_teach_nothing(barn: Barn) -> None:
+    closed_sessions(barn, 9)
+    assert await Training(barn.settings, barn.pool, barn.files).train_all() == {"trained": 0}
+    made = await training.train(barn.pool, barn.files, SCOPE)
+    assert made["state"] is None
+    assert "10 are needed" in made["reason"]
+
+
+async def test_sessions_of_the_first_days_are_grouped_by_runs_and_later_by_days(
+    barn: Barn,
+) -> None:
+    closed_sessions(barn, 20)
+    async with barn.pool.connection() as connection:
+        groups = {
+            example["group"]
+            for example in training.examples(await models.labelled(connection, SCOPE, SCHEMA))
+        }
+    assert groups == {"run 0", "run 1", "run 2", "run 3"}
+    closed_sessions(barn, 30, seed=2)
+    async with barn.pool.connection() as connection:
+        labelled = await models.labelled(connection, SCOPE, SCHEMA)
+    assert {example["group"] for example in training.examples(labelled)} == {
+        "2026-06-01", "2026-06-02", "2026-06-03",
+    }  # fmt: skip
+    assert PLACE.device_id == SCOPE.device_id
+
+
+async def _train(barn: Barn) -> str:
+    closed_sessions(barn, 40)
+    made = await training.train(barn.pool, barn.files, SCOPE)
+    assert made["state"] == ACTIVE
+    await training.score(barn.pool)
+    return str(made["version"])
+
+
+async def test_results_are_compared_with_the_scale_once_and_by_day(barn: Barn) -> None:
+    version = await _train(barn)
+    closed_sessions(
+        barn, 20, seed=3, version=lambda _: version, predicted=lambda kg: kg * 1.1,
+        low=lambda kg: kg * 0.9, high=lambda kg: kg * 1.2,
+    )  # fmt: skip
+    assert await training.score(barn.pool) == {"scored": 20}
+    assert await training.score(barn.pool) == {"scored": 0}
+    found = rows(
+        barn.database,
+        "select version, sum(sessions), count(*), sum(error_sum), sum(intervals), sum(covered) "
+        "from vision_days group by 1",
+    )
+    assert found == [(version, 20, 2, pytest.approx(2.0), 20, 20)]
+
+
+async def test_scale_that_disagrees_for_long_raises_an_alert_that_reaches_the_cloud(
+    barn: Barn,
+) -> None:
+    async with db.transaction(barn.pool) as tx:
+        await alert_events.accept(tx, "t-1", edge_cluster_id="edge-1")
+    version = await _train(barn)
+    closed_sessions(
+        barn, 30, seed=4, version=lambda _: version, predicted=lambda kg: kg * 0.8,
+        low=lambda kg: kg * 0.7, high=lambda kg: kg * 0.9,
+    )  # fmt: skip
+    await training.score(barn.pool)
+    opened = "select kind, subject from alerts where closed_at is null"
+    assert rows(barn.database, opened) == [("vision.drift", "t-1/scale-1")]
+    sent = "select payload_json ->> 'code' from sync_outbox where event_type = %s"
+    assert ("vision.drift",) in rows(barn.database, sent, "edge.alert.opened")
+
+
+async def test_model_that_does_worse_than_no_camera_is_used_no_more(barn: Barn) -> None:
+    version = await _train(barn)
+    closed_sessions(
+        barn, 30, seed=5, version=lambda _: version, predicted=lambda kg: kg * 2,
+        low=lambda kg: kg, high=lambda kg: kg * 3,
+    )  # fmt: skip
+    await training.score(barn.pool)
+    teacher = Training(barn.settings, barn.pool, barn.files)
+    teacher._tried[SCOPE] = 1000
+    await teacher.train_due()
+    in_use = await used(barn)
+    assert ACTIVE not in in_use
+    assert in_use[SHADOW].version == version
+
+
+async def test_models_of_another_company_are_not_used(barn: Barn) -> None:
+    await _train(barn)
+    async with barn.pool.connection() as connection:
+        assert not await models.in_use(connection, SCOPE._replace(tenant_id="t-2"))
+        assert not await models.page(connection, "t-2")
+        assert len(await models.page(connection, "t-1")) == 1
+        assert await db.fetch_value(connection, "select count(*) from vision_models") == 1
