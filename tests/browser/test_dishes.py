@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from functools import partial
 from io import BytesIO
-from itertools import product
 from uuid import UUID
 
 import pytest
@@ -13,9 +12,9 @@ from playwright.sync_api import Page, expect
 from farmiq.cloud.camera.observations import service, time_lapse
 from farmiq.lab.simulate.dishes import Dish
 from farmiq.plumbing import db
-from tests.browser import barns, person, recount_sites, scales
+from tests.browser import barns, person, scales
 from tests.browser.cameras import DAY, TECHNICIAN, Shots, on
-from tests.browser.conftest import SCREENSHOTS
+from tests.browser.look import Keep
 from tests.browser.served import Served
 
 DISH = Dish("3")
@@ -57,7 +56,7 @@ async def assess(shots: Shots) -> None:
 
 
 def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
-    console: Served, page: Page, shots: Shots, complaints: list[str]
+    console: Served, page: Page, shots: Shots, keep: Keep, complaints: list[str]
 ) -> None:
     shots.farm.at(on(DAY, 0) - timedelta(days=COUNT + 1))
     site = shots.farm.site(site_name="River House")
@@ -71,14 +70,7 @@ def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
     expect(dish.locator(".twin tbody tr")).to_have_count(COUNT)
     expect(page.locator(".dish-map circle")).to_have_count(1)
     expect(page.locator("#cameras, .dish").nth(1)).to_contain_text("no dish found")
-    assert recount_sites.expect_recounted(page, shots.farm.owner) > 2 * COUNT
-    for width, theme in product((360, 1180), ("light", "dark")):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        person.expect_accessible(page, rules=())
-        person.expect_no_sideways_scrolling(page)
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"dishes-{width}-{theme}.png", full_page=True)
+    keep("dishes")
 
     shown = page.request.get(f"{console.url}/api/v1/camera/sites/{site}/dishes").json()
     first, second = shown["dishes"]

@@ -31,7 +31,7 @@ def render(
     if animal is None:
         return scene.empty(seed).jpeg()
     stand = scenes.pose(np.random.default_rng([seed, 3]))
-    return scene.shot([(_animal(station_id, animal, weight_kg), stand)], seed).jpeg()
+    return scene.render([(_animal(station_id, animal, weight_kg), stand)], seed).jpeg()
 
 
 @lru_cache(maxsize=16)

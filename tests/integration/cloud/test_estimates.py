@@ -52,7 +52,7 @@ async def test_estimate_of_a_weighing_comes_with_how_its_station_did_so_far(pool
     async with pool.connection() as connection:
         shown = []
         for told in (one, silent):
-            weighing = await queries.find(connection, told.session_id, patience_s=60)
+            weighing = await queries.find(connection, told.session_id, zone="UTC", patience_s=60)
             assert weighing is not None
             shown.append(await queries.estimate(connection, weighing))
     first, second = shown

@@ -117,17 +117,13 @@ class DishPages:
 
     async def new_dish(self, request: Request) -> Response:
         """A person has put a new dish under a camera: a new series begins with its next image."""
-        signed_in = await self.pages.must_be_signed_in(request)
-        await self.pages.form(request, signed_in)
+        await acting.form(self.pages, request)
         site_id, device_id = _id(request, "site_id", "site"), _id(request, "device_id", "camera")
-        async with acting.acting(self.pages, request, signed_in) as (connection, company):
-            if all(
-                camera.device_id != device_id
-                for camera in await queries.cameras(connection, site_id)
-            ):
+        async with acting.caller(self.pages, request, least="operator") as caller:
+            cameras = await queries.cameras(caller.connection, site_id)
+            if all(camera.device_id != device_id for camera in cameras):
                 raise HttpError(404, "there is no such camera")
-            pages.require(company, "operator")
-            await queries.start_dish(connection, device_id)
+            await queries.start_dish(caller.connection, device_id)
         return acting.redirect(request, f"/sites/{site_id}/dishes#d-{device_id}")
 
 
