@@ -63,5 +63,5 @@ def test_sentences_are_given_the_values_that_their_pattern_names() -> None:
                     given = {keyword.arg for keyword in call.keywords}
                     named = {match[1] for match in PLACEHOLDER.finditer(str(value)) if match[1]}
                     if given and given != named and None not in given:
-                        wrong.append(f"{file.relative_to(ROOT)}:{call.lineno}: {value}")
+                        wrong.append(f"{file.relative_to(ROOT)}:{call.lineno}: {value!r}")
     assert wrong == []
