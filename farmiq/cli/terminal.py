@@ -52,7 +52,6 @@ NO_OPTIONS: Options = {}
 EXIT_CODES = {
     "ApiError": 1,
     "BackupError": 1,
-    "BotoCoreError": 1,
     "CameraError": 1,
     "CutOffError": 1,
     "DemoError": 1,

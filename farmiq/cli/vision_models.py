@@ -93,6 +93,7 @@ def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
     from farmiq.edge.bucket import bucket_of
     from farmiq.edge.vision.models import ModelFiles
     from farmiq.plumbing import db, log
+    from farmiq.plumbing.storage import objects
 
     log.configure("error")  # what was trained is printed
     environment = terminal.environment()
@@ -103,7 +104,10 @@ def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
         async with db.pool(url, name="farmiq") as pool:
             return await work(pool, ModelFiles(settings.vision_models(), bucket_of(settings)))
 
-    return asyncio.run(once())
+    try:
+        return asyncio.run(once())
+    except objects.UNAVAILABLE as error:
+        terminal.fail(f"the object store does not answer: {db.first_line(error)}")
 
 
 def _scope(row: dict[str, Any]) -> "CameraScope":

@@ -10,12 +10,13 @@ from tests.integration.edge.weighvision.conftest import rows
 from tests.support import preloaded
 
 
-def vision(barn: Barn, *words: str) -> Any:
+def vision(barn: Barn, *words: str, **others: str) -> Any:
     assert barn.settings.s3_url is not None
     environment = {
         "FARMIQ_EDGE_DB_URL": barn.database.url,
         "FARMIQ_EDGE_S3_URL": barn.settings.s3_url.get_secret_value(),
         "VISION_MODELS_DIR": str(barn.settings.vision_models()),
+        **others,
     }
     return preloaded.command("vision", *words, environment=environment)
 
@@ -48,7 +49,10 @@ async def test_asked_wrongly(barn: Barn) -> None:
     assert odd.returncode == 2
     assert "'used' is no state; choose active, shadow, retired" in odd.stderr
     assert vision(barn, "promote").returncode == 2
-    away = preloaded.command(
-        "vision", "models", environment={"FARMIQ_EDGE_DB_URL": "postgresql://127.0.0.1:1/edge"}
-    )
+    away = vision(barn, "models", FARMIQ_EDGE_DB_URL="postgresql://127.0.0.1:1/edge")
     assert (away.returncode, "Traceback" in away.stderr) == (1, False)
+    closed_sessions(barn, 40)
+    no_store = vision(barn, "train", FARMIQ_EDGE_S3_URL="http://a:b@127.0.0.1:1/farmiq")
+    assert (no_store.returncode, no_store.stderr.count("\n")) == (1, 1)
+    assert "the object store does not answer" in no_store.stderr
+    assert not await used(barn)
