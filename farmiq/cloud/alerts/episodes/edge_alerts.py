@@ -10,7 +10,7 @@ from farmiq.cloud.alerts.evaluating import book
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts import defaults
 from farmiq.messages import catalogue, edge
-from farmiq.messages.alerts import AlertRule, EndReason
+from farmiq.messages.alerts import AlertRule
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -58,15 +58,11 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
 
 @dataclass(frozen=True, slots=True)
 class EdgeAlert:
-    """An alert of an edge as an episode; its id is the alert's.
-
-    `reason` is why it is over if not because the values say so.
-    """
+    """An alert of an edge as an episode; its id is the alert's."""
 
     episode: NewEpisode
     alert_id: UUID
     count: int
-    reason: EndReason | None = None
 
     @property
     def key(self) -> tuple[str, UUID]:
@@ -116,7 +112,7 @@ def _endings(
     for alert in alerts:
         episode = alert.episode
         if states.get(alert.key) in OPEN and episode.resolved_at is not None:
-            yield Ending(episode.tenant_id, episode.cause, episode.resolved_at, reason=alert.reason)
+            yield Ending(episode.tenant_id, episode.cause, episode.resolved_at)
     for cause, alert in latest.items():
         if alert.episode.source == "edge" and cause in open_causes:
             yield Ending(*cause, alert.episode.opened_at)
@@ -184,14 +180,12 @@ async def _add_signals(tx: db.Connection, alerts: dict[tuple[str, UUID], EdgeAle
         episode = alert.episode
         rule_now = known[episode.tenant_id].get(episode.rule_id or "")
         if rule_now is None:
-            alerts[alert.key] = replace(alert, reason="rule")
             continue
         named = replace(episode, signal=rule_now.signal)
         place = episode.subject.split("/")
         if episode.device_id is None and len(place) == len(("farm", "barn", "device")):
             named = replace(named, farm_id=place[0], barn_id=place[1], device_id=place[2])
-        reason: EndReason | None = None if rule_now.enabled else "rule"
-        alerts[alert.key] = replace(alert, episode=named, reason=reason)
+        alerts[alert.key] = replace(alert, episode=named)
 
 
 async def _episode_states(

@@ -98,8 +98,8 @@ def _reason(error: str, field: str) -> str:
     """What the library says, in plain words, and of a duration in the minutes of the form."""
     if field not in _MINUTES:
         return plain_reason(error.partition(" - at")[0])
-    most = words.number(MAX_DURATION_S / MINUTE_S)
-    return _("This is from 0 to %(most)s minutes") % {"most": most}
+    limit = words.number(MAX_DURATION_S / MINUTE_S)
+    return _("This is from 0 to %(limit)s minutes") % {"limit": limit}
 
 
 def fields(rule: Mapping[str, Any]) -> dict[str, str]:

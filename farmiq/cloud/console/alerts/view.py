@@ -274,16 +274,16 @@ def _nested(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
-    found = quantity(episode)
+    shown = quantity(episode)
     return Row(
         episode=episode,
         tone=TONES[episode.severity] if episode.is_open else "muted",
         severity=_(SEVERITIES[episode.severity]),
-        message=said(episode.message, found),
+        message=wording(episode.message, shown),
         where=where(episode),
         since=words.instant(episode.opened_at, now=now, zone=zone),
         until=words.instant(episode.resolved_at, now=now, zone=zone) if episode.resolved_at else "",
-        quantity=found,
+        quantity=shown,
         notified=tuple(_notified(item, now=now, zone=zone) for item in episode.notified),
         silence=silence(episode),
         ended=_(_REASONS[episode.ended_reason]) if episode.ended_reason else "",
@@ -307,9 +307,9 @@ def edge_name(edge_id: str) -> str:
     return edge_id if edge_id.startswith("edge") else _("edge %(id)s") % {"id": edge_id}
 
 
-def said(message: str, found: Quantity | None) -> str:
+def wording(message: str, beside: Quantity | None) -> str:
     """The sentence of an alert, without the value of its begin where another stands beside it."""
-    return sentences.shown(message if found is None else farm_rules.without_value(message))
+    return sentences.shown(message if beside is None else farm_rules.without_value(message))
 
 
 def quantity(episode: Episode) -> Quantity | None:
@@ -501,9 +501,9 @@ def _values(episode: Episode) -> tuple[tuple[str, Quantity], ...]:
         ("last_value", _("last value"), episode.last_value, last_at),
     )
     return tuple(
-        (column, found)
+        (column, shown)
         for column, label, value, at in named
-        if (found := _quantity(value, episode.signal, label, at=at))
+        if (shown := _quantity(value, episode.signal, label, at=at))
     )
 
 

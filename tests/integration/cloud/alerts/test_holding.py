@@ -325,17 +325,6 @@ async def test_values_that_come_after_the_alert_of_the_edge_fill_it_in(alerts: A
     ) == [("telemetry.heat", 40.0, 41.0, 41.0, at + MINUTE / 2)]
 
 
-async def test_edge_that_closes_the_alert_of_a_rule_that_is_gone_has_not_resolved_it(
-    alerts: Alerts,
-) -> None:
-    await alerts.rule()
-    alert = alerts.edge_alert("opened", ids.new(), now(), code="rule.hot", subject="f/1/d")
-    await alerts.take_edge(alert)
-    await alerts.rule(enabled=False)
-    await alerts.take_edge(alerts.event("edge.alert.closed", now(), alert_payload(alert)))
-    assert alerts.owner("select state, ended_reason from alert_episodes") == [("resolved", "rule")]
-
-
 async def test_alerts_of_cameras_become_episodes_and_end_with_them(alerts: Alerts) -> None:
     site = ids.new()
     alerts.owner(
