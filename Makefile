@@ -55,7 +55,7 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery rollups figures alerts pages cameras vision; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery rollups figures alerts pages cameras vision inference; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
 
 bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes, 8 GB of disk
 	@$(FARMIQ) bench figures --large $(ARGS)

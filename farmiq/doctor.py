@@ -26,6 +26,7 @@ from farmiq.device.status import needs_attention
 from farmiq.edge import broker, disk
 from farmiq.edge.ingress import quarantine
 from farmiq.edge.sync import handlers
+from farmiq.edge.vision import store as vision_store
 from farmiq.messages import topics
 from farmiq.plumbing import db, migrations
 from farmiq.plumbing.broker import store as broker_store
@@ -39,6 +40,8 @@ PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
 # Messages in a broker's log: a busy farm stores so many in a few seconds.
 MAX_BEHIND = 10_000
+# So long nothing may be done of the images that wait to be looked at: some take a while.
+MAX_VISION_IDLE_S = 900.0
 # Tokens of edges are good for minutes, and readings are placed by their time.
 MAX_CLOCK_OFFSET_S = 30.0
 HTTP_OK = 200
@@ -111,6 +114,15 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
         thresholds = disk.Thresholds(settings.disk_warn_percent, settings.disk_shed_percent)
         return check_disk(disk.paths(settings.disk_paths), thresholds)
 
+    async def vision() -> Finding:
+        patience_s = settings.vision_wait_s + MAX_VISION_IDLE_S
+        async with _connected(db_url) as tx:
+            waiting, idle_s, why = await vision_store.standstill(tx, wait_s=patience_s)
+        bad = waiting and idle_s > patience_s
+        detail = f"{waiting:,} weighings and images wait for long to be looked at"
+        remedy = "is edge-vision-inference running, with the extra `vision`? /readyz says why not"
+        return (f"{detail}: {why}" if bad and why else detail), _remedy(bad, remedy)
+
     probes: dict[str, Probe] = {
         "edge database": partial(_database, "edge", db_url),
         "edge broker": partial(check_broker, mqtt_url, tls, "FARMIQ_EDGE_MQTT_URL"),
@@ -121,6 +133,8 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
         "edge disk": disks,
         "edge clock": partial(_clock, cloud_url, tls, "the cloud"),
     }
+    if settings.s3_url is not None and settings.vision:
+        probes["edge vision"] = vision
     if (log_url := broker.log_url(settings)) is not None:
         probes["edge log"] = partial(_log, log_url, topics.LOG, db_url, tls)
     return probes | _stores("edge", settings)

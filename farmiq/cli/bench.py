@@ -147,6 +147,22 @@ def vision(
     return _measure(module.measure, module.Plan(animals=animals, scenes=scenes))
 
 
+@app.command("inference")
+def inference(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    events: Annotated[int, typer.Option(min=1000, help="Messages per measurement.")] = 40_000,
+) -> int:
+    """Edge ingest while images are looked at beside it, and without: P28.
+
+    Engines are started for it and stopped after it. The result goes to bench/results.json and
+    docs/develop/bench.md. Exit code 3 if the target is missed, or fewer than five images a second
+    were finished.
+    """
+    module = _module("inference")
+    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(f"bench.{name}")

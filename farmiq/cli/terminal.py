@@ -52,6 +52,7 @@ NO_OPTIONS: Options = {}
 EXIT_CODES = {
     "ApiError": 1,
     "BackupError": 1,
+    "BotoCoreError": 1,
     "CameraError": 1,
     "CutOffError": 1,
     "DemoError": 1,
@@ -74,6 +75,7 @@ EXIT_CODES = {
     "UnreachableError": 1,
     "UnsealError": 1,
     "ValueError": 1,
+    "WorkerGoneError": 1,
 }
 
 

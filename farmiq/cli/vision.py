@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 app = terminal.Group("Weights from images: how good they are, and why.", shared=terminal.JSON)
 
-app.command("train")(vision_models.train)
-app.command("models")(vision_models.models)
-app.command("promote", value_error=2)(vision_models.promote)
+# These ask the edge's database.
+app.command("train", shared=terminal.STACK_AND_JSON)(vision_models.train)
+app.command("models", shared=terminal.STACK_AND_JSON)(vision_models.models)
+app.command("promote", shared=terminal.STACK_AND_JSON)(vision_models.promote)
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".webp"}
 Folder = Annotated[

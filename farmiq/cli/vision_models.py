@@ -64,7 +64,8 @@ def promote(
     from farmiq.edge import audit
     from farmiq.edge.vision import models as store
 
-    terminal.check_known(state, (store.ACTIVE, store.SHADOW, store.RETIRED), "state")
+    states = (store.ACTIVE, store.SHADOW, store.RETIRED)
+    terminal.check_known(state, states, f"{state!r} is no state; choose")
 
     async def work(tx: "db.Connection") -> int:
         count = 0
@@ -91,8 +92,9 @@ def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
     from farmiq.config import EdgeSettings
     from farmiq.edge.bucket import bucket_of
     from farmiq.edge.vision.models import ModelFiles
-    from farmiq.plumbing import db
+    from farmiq.plumbing import db, log
 
+    log.configure("error")  # what was trained is printed
     environment = terminal.environment()
     url = terminal.needed(terminal.EDGE, environment)
     settings = EdgeSettings.load_some(environment)

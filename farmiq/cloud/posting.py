@@ -182,7 +182,7 @@ async def _check(tx: db.Connection, posted: Posted, body: Body, replaced: Replac
         what = worded(
             "there is no %(kind)s %(quoted)s",
             kind=posted.event.event_type,
-            name=repr(posted.replaces),
+            quoted=repr(posted.replaces),
         )
         raise _missing("replaces", what)
     if replaced and replaced.replaced_by:

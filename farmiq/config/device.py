@@ -110,6 +110,12 @@ class HardwareSettings(Settings):
         2,
         "who leaves sooner, without a stable weight, only passed: no event",
     )
+    empty_scale_hours: NonNegativeFloat = setting(
+        "AGENT_EMPTY_SCALE_HOURS",
+        24,
+        "hours between pictures of the empty scale, from which animals are told; "
+        "the first soon after the start; 0: none",
+    )
 
     # --- pictures at fixed times (phase 2)
     schedule_minutes: PositiveFloat = setting(

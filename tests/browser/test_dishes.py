@@ -1,66 +1,25 @@
 """The page of a site's dishes: curves, forecasts, the map, time-lapses, and a new dish."""
 
-from datetime import datetime, timedelta
-from functools import partial
 from io import BytesIO
-from uuid import UUID
 
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from farmiq.cloud.camera.observations import service, time_lapse
-from farmiq.lab.simulate.dishes import Dish
-from farmiq.plumbing import db
-from tests.browser import barns, person, scales
+from farmiq.cloud.camera.observations import time_lapse
+from tests.browser import barns, dishes, person, scales
 from tests.browser.cameras import DAY, TECHNICIAN, Shots, on
+from tests.browser.dishes import COUNT, DISH
 from tests.browser.look import Keep
 from tests.browser.served import Served
 
-DISH = Dish("3")
-COUNT = 9
 BO = "bo@example.com"
-
-
-def grown(shots: Shots, site: UUID) -> UUID:
-    """A camera whose dish was seen once a day, and a camera that sees none."""
-    farm = shots.farm
-    camera = farm.device(site, "0 8 * * *", device_name="Device-001")
-    other = farm.device(site, "0 8 * * *", device_name="Device-002")
-    farm.owner.execute(
-        "update devices set x_position = 2, y_position = 3 where device_id = %s", (camera,)
-    )
-    plain = BytesIO()
-    Image.effect_noise((320, 240), 60).convert("RGB").save(plain, "JPEG")
-    for number in range(COUNT):
-        at = on(DAY, 8) - timedelta(days=COUNT - number)
-        send(shots, camera, at, DISH.render(number * 2.0, number=number))
-    send(shots, other, on(DAY, 8), plain.getvalue())
-    farm.at(on(DAY, 12))
-    scales.run(assess(shots))
-    return camera
-
-
-def send(shots: Shots, camera: UUID, at: datetime, data: bytes) -> None:
-    shots.farm.at(at)
-    image_id = shots.announce(camera, at)
-    key = f"camera/{shots.farm.company}/{camera}/{image_id}.jpg"
-    bucket = scales.bucket(shots.s3_url)
-    scales.run(partial(bucket.put, key, data, content_type="image/jpeg")())
-    shots.farm.call("fn_image_completion_handler", image_id=image_id, image_url=key)
-
-
-async def assess(shots: Shots) -> None:
-    async with db.pool(shots.farm.database.url, name="test") as pool:
-        await service.assess_images(pool, scales.bucket(shots.s3_url))
 
 
 def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
     console: Served, page: Page, shots: Shots, keep: Keep, complaints: list[str]
 ) -> None:
-    shots.farm.at(on(DAY, 0) - timedelta(days=COUNT + 1))
-    site = shots.farm.site(site_name="River House")
-    camera = grown(shots, site)
+    site, camera = dishes.grown(shots)
     person.sign_in(page, console, email=TECHNICIAN)
     person.visit(page, console, f"/sites/{site}")
     page.get_by_role("link", name="Growth of its dishes").click()
@@ -91,8 +50,8 @@ def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
 
     dish.get_by_role("button", name="There is a new dish").click()
     expect(dish).to_contain_text("the next image begins a new one")
-    send(shots, camera, on(DAY, 16), DISH.render(0.0, number=40))
-    scales.run(assess(shots))
+    dishes.send(shots, camera, on(DAY, 16), DISH.render(0.0, number=40))
+    scales.run(dishes.assess(shots))
     page.reload()
     expect(dish.locator(".twin tbody tr")).to_have_count(1)
     expect(dish.locator(".forecast")).to_contain_text("No forecast")

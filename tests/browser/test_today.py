@@ -9,6 +9,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.browser import barns, person, running_farm
+from tests.browser.look import Keep
 from tests.browser.served import Served
 
 HOT = barns.TEMPERATURE
@@ -51,7 +52,7 @@ def drag_over_chart(page: Page) -> None:
 
 
 def test_operator_follows_the_worst_reason_to_the_gap_and_the_band_of_a_sensor(
-    console: Served, page: Page, cloud_db: Any, complaints: list[str]
+    console: Served, page: Page, cloud_db: Any, keep: Keep, complaints: list[str]
 ) -> None:
     running_farm.register(cloud_db.url)
     running_farm.edge(cloud_db.url)
@@ -93,11 +94,15 @@ def test_operator_follows_the_worst_reason_to_the_gap_and_the_band_of_a_sensor(
     expect(page.locator("figure.chart")).to_have_count(2)
     expect(page.get_by_text("Nothing was measured in this time.")).to_be_visible()
 
-    # What is resolved leaves the list by itself.
-    person.visit(page, console, "/")
+    # What is resolved leaves the list by itself, also on a screen on the wall, without menus.
+    expect(page.locator(".pages")).to_be_visible()
+    person.visit(page, console, "/?kiosk=1")
+    expect(page.locator(".pages")).to_be_hidden()
+    expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
     running_farm.resolve(cloud_db.url, alert)
     expect(reasons).to_have_count(1)
     expect(page).to_have_title("(1) Today")
+    keep("today-kiosk")
     assert not complaints
 
 

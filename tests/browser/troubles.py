@@ -203,7 +203,7 @@ def a_bad_day(url: str, admin_url: str) -> dict[str, UUID]:
 
 
 def also(admin_url: str, names: dict[str, UUID]) -> UUID:
-    """Maintenance that holds a call back, who is told when, a conflict, an order; its id."""
+    """Maintenance that holds a call back, a report by mail, a conflict, an order; its id."""
     window_id, order_id = ids.new(), ids.new()
     execute(
         admin_url,
@@ -227,6 +227,16 @@ def also(admin_url: str, names: dict[str, UUID]) -> UUID:
         "insert into alert_settings (tenant_id, escalate_after_min, changed_at, changed_by) "
         "values (%s, 25, now(), %s)",
         TENANT,
+        ADMIN,
+    )
+    execute(
+        admin_url,
+        "insert into alert_messages (tenant_id, message_id, step, channel_id, address, severity, "
+        "subject, body, content, state, created_at, send_after, next_attempt_at, ended_at) values "
+        "(%s, %s, 'report', 'mail', %s, 'info', 'Hill farm', 'b', '{}', 'sent', now(), now(), "
+        "now(), now())",
+        TENANT,
+        ids.new(),
         ADMIN,
     )
     execute(

@@ -97,6 +97,11 @@ ELSEWHERE = {
         for point in crash.POINTS
         if point.startswith("camera.")
     },
+    **{
+        point: "tests/integration/edge/vision/test_crash.py"
+        for point in crash.POINTS
+        if point.startswith("vision.")
+    },
 }
 # Points that are only reached over what an earlier death left behind.
 AFTER_A_DEATH_AT = {"sync.after_sending": "sync.after_claim"}

@@ -39,6 +39,7 @@ async def weighing(two_sites: Farm) -> WeighingFarm:
 @pytest.mark.timeout(180)
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.req("WV-01", "WV-05", "WV-18", "WV-26", "WV-35", "SC-01", "SC-04", "MD-05")
+@pytest.mark.req("MD-07", "RB-19")
 async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_once(
     weighing: WeighingFarm, broker: stack.Stack, tmp_path: Path
 ) -> None:
@@ -78,6 +79,32 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         found = weighings.compare(visits, sessions)
         assert found.clean, found
         assert found.sent >= 4
+    await _check_inferred(farm)
+
+
+LOOKED_AT = """
+select w.id, r.id, j.done_at is null and j.attempt_count > 0 from weight_sessions w
+  left join inference_jobs j on j.tenant_id = w.tenant_id and j.session_id = w.id
+  left join inference_results r on r.tenant_id = w.tenant_id and r.session_id = w.id
+where w.status = 'finalized'
+"""
+SEEN = "select session_id, inference_result_id from inference_events where session_id is not null"
+
+
+async def _check_inferred(farm: Farm) -> None:
+    """The pictures of each weighing were looked at, and the cloud has each result once.
+
+    The edge that was killed may have held one job; it is free again after its lease.
+    """
+
+    def has_arrived() -> bool:
+        due, seen = farm.edge(LOOKED_AT), set(farm.cloud(SEEN))
+        held = [is_held for *result, is_held in due if tuple(result) not in seen]
+        return held in ([], [True]) and len(due) > len(held)
+
+    await until(has_arrived, within_s=90)
+    seen = farm.cloud(SEEN)
+    assert len({session_id for session_id, _ in seen}) == len(seen)
 
 
 def _follow(weighing: WeighingFarm) -> None:

@@ -1,5 +1,6 @@
 """The texts of the pages: every language that ships has all of them, with the same placeholders."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -45,3 +46,22 @@ def test_translations_have_the_placeholders_of_their_text(file: Path) -> None:
 
 def placeholders(text: str) -> set[str]:
     return {found.group(0) for found in PLACEHOLDER.finditer(text)}
+
+
+def test_sentences_are_given_the_values_that_their_pattern_names() -> None:
+    """A wrong name would fail when somebody meets it. Without values it is filled later."""
+    wrong = []
+    for file in sorted((ROOT / "farmiq").rglob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        if "worded(" not in source and "phrase(" not in source:
+            continue
+        for call in ast.walk(ast.parse(source)):
+            match call:
+                case ast.Call(
+                    func=ast.Name(id="worded" | "phrase"), args=[*_, ast.Constant(value)]
+                ):
+                    given = {keyword.arg for keyword in call.keywords}
+                    named = {match[1] for match in PLACEHOLDER.finditer(str(value)) if match[1]}
+                    if given and given != named and None not in given:
+                        wrong.append(f"{file.relative_to(ROOT)}:{call.lineno}: {value!r}")
+    assert wrong == []

@@ -10,8 +10,9 @@ Kind = Literal["week", "month"]
 KINDS: tuple[Kind, ...] = ("week", "month")
 # By the clock of the farm, on the day after the period.
 DUE_AT = time(6, 0)
-_WEEK = re.compile(r"(\d{4})-W(\d{2})")
-_MONTH = re.compile(r"(\d{4})-(\d{2})")
+# Not the first and the last years of the calendar, which have no week before or day after.
+_WEEK = re.compile(r"([12]\d{3})-W(\d{2})")
+_MONTH = re.compile(r"([12]\d{3})-(\d{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,6 @@ def parse(text: str) -> Period:
             return containing("week", date.fromisocalendar(year, week, 1))
         except ValueError:
             raise ValueError(f"{text} is no week: the year has fewer") from None
-    if (match := _MONTH.fullmatch(text)) and 1 <= int(match[2]) <= 12 and int(match[1]):  # noqa: PLR2004
+    if (match := _MONTH.fullmatch(text)) and 1 <= int(match[2]) <= 12:  # noqa: PLR2004
         return containing("month", date(int(match[1]), int(match[2]), 1))
     raise ValueError(f"{text!r} is neither a week such as 2026-W46 nor a month such as 2026-10")

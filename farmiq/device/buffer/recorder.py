@@ -178,7 +178,7 @@ class Recorder:
         await self._commit(work)
         crash.here("agent.after_weigh_commit")
 
-    async def photograph(self, picture: Picture) -> None:
+    async def photograph(self, picture: Picture, *, of_empty_scale: bool = False) -> None:
         """Record a picture, of an open session or of none. Raises as `open` does."""
         picture = await self._checked(picture)
         dropped: list[str] = []
@@ -190,6 +190,8 @@ class Recorder:
             else:
                 trace_id = self._require_open(tx, picture.session_id)["trace_id"]
             dropped.extend(self._store_picture(tx, picture, trace_id))
+            if of_empty_scale:
+                store.set_meta(tx, store.EMPTY_SCALE, str(picture.image_id))
             crash.here("agent.before_photograph_commit")
 
         await self._commit(work, picture)

@@ -11,6 +11,10 @@ Tx = sqlite3.Connection
 # Lines of the loss ledger that stay after they were reported.
 MAX_LEDGER_LINES = 1000
 
+# In `meta`: the id of the newest picture of the empty scale; an older one that still waits is
+# announced without a purpose.
+EMPTY_SCALE = "empty_scale"
+
 EVENT_STATES = ("waiting", "sending", "published", "stored", "refused", "failed")
 
 

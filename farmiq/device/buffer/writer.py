@@ -135,6 +135,7 @@ class Writer:
         """Make the picture's event when its bytes are in the store, never before (WV-14)."""
         if not store.has_image(tx, image.image_id):
             return
+        is_of_empty_scale = store.meta(tx, store.EMPTY_SCALE) == image.image_id
         self.emit(
             tx,
             weighvision.ImageCaptured(
@@ -142,6 +143,7 @@ class Writer:
                 content_type=image.content_type,  # type: ignore[arg-type] # checked when recorded
                 size_bytes=image.size_bytes,
                 sha256=image.sha256,
+                purpose=weighvision.EMPTY_SCALE if is_of_empty_scale else msgspec.UNSET,
             ),
             at=datetime.fromisoformat(image.captured_at),
             trace_id=image.trace_id,

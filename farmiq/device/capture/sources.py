@@ -55,6 +55,8 @@ async def _capture(recorder: Recorder, settings: DeviceSettings) -> None:
         rules=rules(settings),
         batch_id=settings.batch_id,
         sessions=settings.capture != "schedule",
+        # A camera that puts pictures into a folder cannot be asked for one.
+        empty_every_s=None if _is_folder(settings) else settings.empty_scale_hours * 3600 or None,
     )
     try:
         async with asyncio.TaskGroup() as group:

@@ -3,6 +3,7 @@
 scale --Received--> stable --Arrived, Settled, …--> weighing --Begin, StorePicture, …--> recorder
                                          └--TakePicture--> camera --CameraImage--> weighing
 clock or folder --> Station.photograph --of a session, with a weight, or alone--> recorder
+empty scale --once a day--> camera --> recorder: what animals are told from
 
 The camera works beside the scale: while a picture is taken, weights still come. A capture that the
 recorder rejects is logged there, and the next animal is weighed.
@@ -36,6 +37,10 @@ from farmiq.plumbing import ids, log
 from farmiq.plumbing.backoff import Backoff
 
 _NAME = "iot-weighvision-agent"
+# So long the scale is empty before and after its picture, or somebody may be in it;
+CALM_S = 3.0
+# and so long it is waited after one that did not succeed.
+_EMPTY_AGAIN_S = 60.0
 
 
 @dataclass
@@ -49,6 +54,8 @@ class Station:
     batch_id: str | None = None
     # Phase 2 alone reads the weight and makes its own sessions.
     sessions: bool = True
+    # Between pictures of the empty scale; None: there are none.
+    empty_every_s: float | None = None
     watched: stable.State = field(default_factory=stable.State)
     current: Weighing = field(default_factory=Weighing)
     session_id: UUID | None = None
@@ -56,6 +63,9 @@ class Station:
     cancelled: int = 0
     _taking: "asyncio.Task[CameraImage] | None" = None
     _shot: CameraImage | None = None
+    _empty: "asyncio.Task[CameraImage] | None" = None
+    _empty_taken_at: float | None = None
+    _empty_due_at: float = 0.0
 
     # --- phase 1: sessions of single animals
 
@@ -75,6 +85,7 @@ class Station:
                 raise
             finally:
                 await self._discard_picture()
+                await self._discard_empty()
 
     async def handle(self, received: Received | None) -> None:
         """Process a line of the scale, None if nothing came; then the picture, if one is there."""
@@ -94,6 +105,8 @@ class Station:
             await self._apply(self._taken(self._taking), at)
         if not effects:
             await self._apply(weighing.TimePassed(), at)
+        if self.empty_every_s is not None:
+            await self._watch_empty(at, self.empty_every_s)
 
     async def _apply(self, event: weighing.Event, at: float) -> None:
         if not self.sessions:
@@ -176,6 +189,42 @@ class Station:
         self.cancelled += 1
         cancel = partial(self.recorder.cancel, session_id, reason=action.reason, at=self.now())
         await self.recorder.pending.write(session_id, cancel)
+
+    # --- the empty scale: once after the start, then once in a while
+
+    async def _watch_empty(self, at: float, every_s: float) -> None:
+        if self.watched.phase != "empty" or at - self.watched.since < CALM_S:
+            await self._discard_empty()
+        elif self._empty is None:
+            if at >= self._empty_due_at:
+                self._empty_due_at = at + _EMPTY_AGAIN_S
+                self._empty = asyncio.create_task(self._take())
+        elif self._empty.done():
+            self._empty_taken_at = self._empty_taken_at or at
+            if at - self._empty_taken_at >= CALM_S and await self._record_empty(self._empty):
+                self._empty_due_at = at + every_s
+
+    async def _record_empty(self, task: "asyncio.Task[CameraImage]") -> bool:
+        self._empty = self._empty_taken_at = None
+        try:
+            shot = self._stamped(task.result())
+        except CameraError as error:
+            self._camera_failed(error)
+            return False
+        self.recorder.health.camera_ok = True
+        try:
+            await self.recorder.photograph(_picture(shot, None), of_empty_scale=True)
+        except RejectedError:
+            return False
+        await self._confirm(shot)
+        return True
+
+    async def _discard_empty(self) -> None:
+        """Somebody came: the picture may show who."""
+        task, self._empty, self._empty_taken_at = self._empty, None, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     # --- phase 2: a picture in every slot, or every picture that comes into a folder
 

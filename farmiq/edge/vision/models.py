@@ -83,7 +83,7 @@ async def add(
           reason, manifest, n_train, cv_mape, baseline_mape, trained_at)
         values (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, fn_now())
         on conflict on constraint vision_models_pkey do update set
-          state = excluded.state, reason = excluded.reason
+          state = excluded.state, reason = excluded.reason, trained_at = excluded.trained_at
         """,
         (
             *scope,
@@ -246,23 +246,27 @@ async def labelled(connection: db.Connection, scope: CameraScope, schema: str) -
 
 
 async def scopes(connection: db.Connection, schema: str) -> list[tuple[CameraScope, int, int]]:
-    """Each scope with its closed sessions, and how many of them its newest model has learned."""
+    """Each scope with its closed sessions, and how many came since its newest model was trained.
+
+    They count from when they were compared with the scale. How many a model has learned would not
+    do: it learns a limited number, and old sessions are deleted.
+    """
     rows = await db.fetch_all(
         connection,
         """
-        select s.*, coalesce((
-          select max(m.n_train) from vision_models m
-          where m.tenant_id = s.tenant_id and m.farm_id = s.farm_id and m.barn_id = s.barn_id
-            and m.device_id = s.device_id and m.species = s.species
-            and m.manifest ->> 'schema' = %s), 0)
-        from (
-          select r.tenant_id, r.farm_id, r.barn_id, r.device_id, coalesce(r.species, '') as species,
-            count(*) as sessions
-          from inference_results r
-            join weight_sessions w on w.tenant_id = r.tenant_id and w.id = r.session_id
-          where r.features is not null and r.feature_schema = %s and w.status = 'finalized'
-            and w.final_weight_kg > 0
-          group by 1, 2, 3, 4, 5) s
+        select r.tenant_id, r.farm_id, r.barn_id, r.device_id, coalesce(r.species, '') as species,
+          count(*),
+          count(*) filter (where m.at is null or r.scored_at is null or r.scored_at > m.at)
+        from inference_results r
+          join weight_sessions w on w.tenant_id = r.tenant_id and w.id = r.session_id
+          left join (
+            select tenant_id, farm_id, barn_id, device_id, species, max(trained_at) as at
+            from vision_models where manifest ->> 'schema' = %s group by 1, 2, 3, 4, 5) m
+            on m.tenant_id = r.tenant_id and m.farm_id = r.farm_id and m.barn_id = r.barn_id
+              and m.device_id = r.device_id and m.species = coalesce(r.species, '')
+        where r.features is not null and r.feature_schema = %s and w.status = 'finalized'
+          and w.final_weight_kg > 0
+        group by 1, 2, 3, 4, 5
         """,
         schema,
         schema,

@@ -171,6 +171,22 @@ async def counts(connection: db.Connection) -> tuple[int, float]:
     return pending, oldest_s
 
 
+async def standstill(connection: db.Connection, *, wait_s: float) -> tuple[int, float, str | None]:
+    """How many jobs wait for longer than that, how long none was done, and what went wrong."""
+    ((waiting, idle_s, error),) = await db.fetch_all(
+        connection,
+        """
+        select count(*), coalesce(extract(epoch from fn_now() - greatest(
+            min(last_image_at), (select max(occurred_at) from inference_results))), 0)::float8,
+          max(last_error)
+        from inference_jobs
+        where done_at is null and last_image_at < (select fn_now()) - %s * interval '1 s'
+        """,
+        wait_s,
+    )
+    return waiting, idle_s, error
+
+
 # --- images
 
 

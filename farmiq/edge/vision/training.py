@@ -43,7 +43,7 @@ class Training:
     def __init__(self, settings: EdgeSettings, pool: db.Pool, files: ModelFiles) -> None:
         self._pool, self._files = pool, files
         self._every = settings.vision_train_sessions
-        # How many sessions a scope had when it was last tried: what did not help is not repeated.
+        # How many new sessions a scope had when it was tried in vain: that is not repeated.
         self._tried: dict[CameraScope, int] = {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -61,11 +61,12 @@ class Training:
         trained = 0
         async with self._pool.connection() as connection:
             scopes = await models.scopes(connection, SCHEMA)
-        for scope, sessions, learned in scopes:
-            new = sessions - max(learned, self._tried.get(scope, 0))
-            if sessions >= MIN_SESSIONS and new >= every:
-                self._tried[scope] = sessions
-                trained += (await train(self._pool, self._files, scope))["state"] is not None
+        for scope, sessions, new in scopes:
+            if sessions >= MIN_SESSIONS and new - self._tried.get(scope, 0) >= every:
+                self._tried[scope] = new
+                if (await train(self._pool, self._files, scope))["state"] is not None:
+                    del self._tried[scope]
+                    trained += 1
             await self._demote(scope)
         return trained
 

@@ -41,6 +41,8 @@ BRISK = {
     "AGENT_SESSION_PICTURES": "2",
     "AGENT_TOLERANCE_KG": "0.5",
     "AGENT_HEARTBEAT_SECONDS": "10",
+    # Every picture is of a visit.
+    "AGENT_EMPTY_SCALE_HOURS": "0",
 }
 END_S = 10.0
 JOURNAL = "visits.jsonl"

@@ -51,14 +51,28 @@ _OF_ROW = """
   or n.level = 'device' and {0}.device_id::text = n.id
 """
 _CAMERA = "from devices where device_id::text in (%(key)s, split_part(%(key)s, '|', 2))"
-_LAST_CHANGE = """
-  select covered_change from petri_observations
-  where device_id::text = %(key)s and covered_change is not null
-  order by observed_at desc limit 1
+# One dish is measured in these tests. The rising curve nearest to it is at each time the largest,
+# over all earlier times, of the smallest median from there to a later one.
+_CURVE = """
+with measured as (
+  select device_id, observed_at, covered_change as change,
+    row_number() over (order by observed_at) as n
+  from petri_observations where covered_change is not null and covered_quality >= 0.5
+), medians as (
+  select a.n as first, b.n as last, (select percentile_cont(0.5) within group (order by change)
+    from measured where n between a.n and b.n) as median
+  from measured a join measured b on a.n <= b.n
+), least_medians as (
+  select m.n, first, min(median) as median from measured m
+  join medians on m.n between first and last group by 1, 2
+), curve as (
+  select m.device_id, m.observed_at, least(1, greatest(0, max(median))) as change
+  from measured m join least_medians using (n) group by 1, 2
+)
 """
-_CHANGES = """
-  select round(100 * covered_change::numeric, 2) from petri_observations
-  where date_trunc('second', observed_at) = %(key)s::timestamptz
+_LAST_CHANGE = f"""
+  {_CURVE} select change from curve where device_id::text = %(key)s
+  order by observed_at desc limit 1
 """
 _WEEK_HOURS = """
 with wake as (
@@ -159,11 +173,14 @@ QUERIES: dict[str, str] = {
           and wifi_rssi is not null""",
     "site.dishes": """
         select count(distinct device_id) from dish_series where site_id::text = %(key)s""",
-    # The curve ends at the last measurement if none fell, as in these tests.
     "dish.change": _LAST_CHANGE,
     "dish.shade": _LAST_CHANGE,
-    "dish.growth.points": _CHANGES,
-    "dish.growth.line": _CHANGES,
+    "dish.growth.points": """
+        select round(100 * covered_change::numeric, 2) from petri_observations
+        where date_trunc('second', observed_at) = %(key)s::timestamptz""",
+    "dish.growth.line": f"""
+        {_CURVE} select round(100 * change::numeric, 2) from curve
+        where date_trunc('second', observed_at) = %(key)s::timestamptz""",
     "programs.total": "select count(*) from pilot_programs where %(key)s = ''",
     "program.sites": "select count(*) from sites where program_id::text = %(key)s",
     "kind.programs": "select count(*) from pilot_programs where program_type = %(key)s",

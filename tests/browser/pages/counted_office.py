@@ -97,6 +97,7 @@ QUERIES: dict[str, Counted] = {
     "people.count": """
         select count(*) from users join companies using (company_id)
         where tenant_id = 'tenant-a'""",
+    "companies.count": "select count(*) from companies",
     "edges.count": """
         select count(distinct edge_cluster_id) from edge_keys where tenant_id = 'tenant-a'""",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from tests.browser import (
     barns,
     cameras,
     deliveries,
+    dishes,
     edges,
     flocks,
     person,
@@ -64,6 +65,12 @@ FLOCK: Pages = {
     "record-correction": "/records/new?replaces={record}",
     "intake-form": "/feed/intakes/new?replaces={intake}", "lot-form": "/feed/lots/new",
     "reports": "/reports",
+    "farms": "/settings/farms", "farm-form": "/settings/farms/farms/new",
+    "farm-edit": "/settings/farms/farms/{farm}",
+    "farm-barn-form": "/settings/farms/barns/new?farm_id={farm}",
+    "farm-barn-edit": "/settings/farms/barns/{farm}/{barn}",
+    "product-form": "/settings/farms/products/new",
+    "product-edit": "/settings/farms/products/{product}",
 }  # fmt: skip
 OFFICE: Pages = {
     "alerts": "/alerts", "alerts-acknowledged": "/alerts?state=acknowledged",
@@ -82,16 +89,19 @@ OFFICE: Pages = {
     "retention": "/settings/retention", "audit": "/settings/audit", "about": "/settings/about",
     "account": "/settings/account", "design": "/design",
 }  # fmt: skip
+SUPER_ADMIN: Pages = {"companies": "/settings/companies"}
 CAMERAS: Pages = {
     "sites": "/sites", "site": "/sites/{site}?camera={busy}", "image": "/sites/images/{image}",
     "schedule": "/sites/{site}/cameras/{busy}/schedule?cron=0 */2 * * *",
     "camera": "/devices/camera/{busy}", "devices-cameras": "/devices",
     "programs": "/programs", "program": "/programs/{program}",
 }  # fmt: skip
+DISHES: Pages = {"dishes": "/sites/{site}/dishes"}
 EDGE: Pages = {
     "today": "/", "weighings": "/weighings", "weighing": "/weighings/{weighing}",
     "readings": "/readings", "sensor": "/readings/climate-1/temperature",
     "devices": "/devices", "device": "/devices/climate-2", "station": "/devices/scale-1",
+    "device-form": "/devices/new",
     "delivery": "/delivery", "dead-letters": "/delivery/dead-letters",
     "quarantine": "/delivery/quarantine", "rejected": "/delivery/quarantine/{broken}",
     "records": "/records", "records-all": "/records?of=all",
@@ -106,6 +116,7 @@ NO_PAGES = {
     "/reports/report.pdf", "/reports/sent/{report_id}.pdf", "/settings/about/diagnostics",
     "/sites/images/{image_id}/file", "/sites/images/{image_id}/thumbnail",
     "/telemetry/{device_id}/{metric_type}.csv", "/images/{media_id}", "/images/{media_id}/small",
+    "/sites/{site_id}/dishes/{device_id}/time-lapse.webp",
     "/sign-in/code", "/settings/account/second-factor/setup",
 }  # fmt: skip
 # What live updates fetch again: the same macros as the page, whose visit fetches them.
@@ -173,7 +184,9 @@ def as_admin(page: Page, console: Served, admin_url: str) -> None:
 
 
 def test_first_run(console: Served, visitor: Visitor, cloud_db: Any) -> None:
-    without = pages_without_a_visit(console.app, FIRST_RUN, FARM, FLOCK, OFFICE, CAMERAS)
+    without = pages_without_a_visit(
+        console.app, FIRST_RUN, FARM, FLOCK, OFFICE, SUPER_ADMIN, CAMERAS, DISHES
+    )
     assert set(without) <= set(PARTS_WHOLE), f"no visit in {__name__} leads to: {without}"
     as_admin(visitor.page, console, cloud_db.admin_url)
     with databases.connected(cloud_db.admin_url) as connection:
@@ -217,26 +230,28 @@ def test_farm(console: Served, visitor: Visitor, cloud_db: Any, cloud_s3: str) -
 
 
 def test_flock(console: Served, visitor: Visitor, cloud_db: Any) -> None:
-    """Batches, feed, what people enter, reports."""
+    """Batches, feed, what people enter, reports, and the master data of the farm."""
     url, admin_url = cloud_db.url, cloud_db.admin_url
     life = flocks.a_farm(url, admin_url)
     good, behind = (flock.batch_id for flock in life.flocks)
     as_admin(visitor.page, console, admin_url)
     with databases.connected(admin_url, autocommit=True) as connection:
-        ((record, intake),) = connection.execute(
+        ((record, intake, product),) = connection.execute(
             "select (select record_id from barn_events where record_type = 'mortality' limit 1), "
-            "(select event_id from feed_events where event_type = 'feed.intake.recorded' limit 1)"
+            "(select event_id from feed_events where event_type = 'feed.intake.recorded' limit 1), "
+            "(select feed_product_id from feed_products limit 1)"
         ).fetchall()
         addresses = go_through(
             visitor, FLOCK, Recount(connection, otherwise=counted_batches.otherwise(life)),
-            good=good, behind=behind, record=record, intake=intake,
+            good=good, behind=behind, record=record, intake=intake, product=product,
+            farm=life.farm_id, barn=life.flocks[0].barn_id,
         )  # fmt: skip
     with_hostile_text(visitor, addresses, admin_url)
     visitor.check()
 
 
 def test_office(console: Served, visitor: Visitor, cloud_db: Any) -> None:
-    """Alerts, delivery, notifications and settings."""
+    """Alerts, delivery, notifications and settings; those of a super admin at the end."""
     admin_url = cloud_db.admin_url
     as_admin(visitor.page, console, admin_url)
     deliveries.three_edges(admin_url)
@@ -246,10 +261,13 @@ def test_office(console: Served, visitor: Visitor, cloud_db: Any) -> None:
     order = troubles.also(admin_url, names)
     with databases.connected(admin_url, autocommit=True) as connection:
         connection.execute("set row_security = off")
+        recount = Recount(connection, counted_office.QUERIES)
         addresses = go_through(
-            visitor, OFFICE, Recount(connection, counted_office.QUERIES), order=order,
-            hot=names["hot"], silent=names["silent"],
-        )  # fmt: skip
+            visitor, OFFICE, recount, order=order, hot=names["hot"], silent=names["silent"]
+        )
+        visitor.page.context.clear_cookies()
+        person.sign_in(visitor.page, console, email=deliveries.ROOT)
+        addresses += go_through(visitor, SUPER_ADMIN, recount)
     with_hostile_text(visitor, addresses, admin_url)
     visitor.check()
 
@@ -268,6 +286,16 @@ def test_cameras(console: Served, visitor: Visitor, shots: Shots) -> None:
         visitor, CAMERAS, Recount(owner, counted_cameras.QUERIES), site=barn.site, busy=barn.busy,
         image=image, program=program,
     )  # fmt: skip
+    with_hostile_text(visitor, addresses, shots.farm.database.admin_url)
+    visitor.check()
+
+
+def test_dishes(console: Served, visitor: Visitor, shots: Shots) -> None:
+    """A site whose cameras look at dishes."""
+    site, _camera = dishes.grown(shots)
+    person.sign_in(visitor.page, console, email=cameras.TECHNICIAN)
+    recount = Recount(shots.farm.owner, counted_cameras.QUERIES)
+    addresses = go_through(visitor, DISHES, recount, site=site)
     with_hostile_text(visitor, addresses, shots.farm.database.admin_url)
     visitor.check()
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from farmiq.device.buffer import store
 from farmiq.device.capture import camera, indicator, scale, stable, weighing
 from farmiq.device.capture.folder import DONE, Folder
 from farmiq.device.capture.indicator import Reading
 from farmiq.device.capture.scale import Received, Scale
-from farmiq.device.capture.station import Station
+from farmiq.device.capture.station import CALM_S, Station
+from farmiq.messages import weighvision
 from tests.integration.device import barn
 from tests.integration.device.barn import Cable, Snapshots
 from tests.integration.device.pictures import picture
@@ -43,8 +46,8 @@ async def hear(station: Station, weights: Iterable[float], *, every_s: float = 0
     for weight in weights:
         now = next(_clock) * every_s
         await station.handle(Received(now, b"", Reading(weight, stable=True)))
-        if station._taking is not None:
-            await asyncio.wait([station._taking])
+        if taking := [task for task in (station._taking, station._empty) if task is not None]:
+            await asyncio.wait(taking)
 
 
 _clock = itertools.count(1)
@@ -179,6 +182,37 @@ async def test_late_picture_is_not_stored_for_the_next_animal(
         assert station._shot is None
         assert "before there was a picture" in await cancelled(station)
         snapshots.answers.set()
+
+
+async def test_empty_scale_is_photographed_once_in_a_while_and_never_with_somebody_near(
+    tmp_path: Path, snapshots: Snapshots
+) -> None:
+    """What the picture is for is known after a power cut, too."""
+    loose = "select image_id from images where session_id is null order by id"
+    # In samples of 0.05 s.
+    calm, minute = [0.0] * int(CALM_S / 0.05 + 5), [0.0] * 1210
+    async with standing(tmp_path, snapshots.url) as station:
+        station.empty_every_s = 100.0
+        await hear(station, calm)
+        assert len(snapshots.given) == 1
+        await hear(station, [60.0] * 4 + calm)
+        assert await barn.rows(station.recorder, loose) == [], "who came may be in it"
+        await hear(station, minute)
+        assert len(await barn.rows(station.recorder, loose)) == 1
+        await hear(station, minute + minute)
+        assert len(await barn.rows(station.recorder, loose)) == 2
+    async with barn.recorder(tmp_path / "buffer") as book:
+
+        def upload(tx: store.Tx) -> None:
+            image = store.next_image(tx, now_s=1e9, fresh_after_s=1e9)
+            assert image is not None
+            book.writer.uploaded(tx, image)
+
+        for _ in range(2):
+            await book.buffer.do(upload)
+        told = [json.loads(row[0]) for row in await barn.rows(book, "select raw from events")]
+    purposes = [event["payload"].get("purpose") for event in told]
+    assert purposes == [None, weighvision.EMPTY_SCALE], "the newest one counts"
 
 
 @pytest.mark.req("WV-06", "WV-15")

@@ -12,6 +12,7 @@ import pytest
 from farmiq.lab.simulate import link, stations, weighings
 from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
 from farmiq.lab.simulate.weighings import Session
+from farmiq.messages import weighvision
 from farmiq.plumbing.messaging import mqtt
 from tests.integration.device.conftest import Edge
 from tests.support.station import WHO
@@ -64,12 +65,26 @@ def _is_weighed(station: SimulatedStation) -> bool:
 
 @pytest.mark.req("WV-01", "WV-05", "WV-10", "WV-35")
 async def test_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> None:
-    station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=1.0, stands_s=4.0, calm=True))
+    station = SimulatedStation(
+        post(edge),
+        tmp_path,
+        Habits(gap_s=1.0, stands_s=4.0, calm=True),
+        settings={"AGENT_EMPTY_SCALE_HOURS": "24"},
+    )
+
+    def loose() -> list[dict[str, Any]]:
+        pictured = edge.gateway.of("weighvision.image.captured")
+        return [each.body["payload"] for each in pictured if not each.session_id]
+
     async with stations.running(station):
         await until(lambda: edge.gateway.statuses and station.hears, within_s=40)
         await station.run(visits=2)
         assert sum(each.due for each in station.visits) == 2
         await until(lambda: is_whole(edge, station), within_s=40)
+        # Nobody comes any more: the scale alone is of use, too.
+        await until(loose, within_s=40)
+    assert {each["purpose"] for each in loose()} == {weighvision.EMPTY_SCALE}
+    assert len({each["media_id"] for each in loose()}) == 1
     found = weighings.compare(station.visits, sessions(edge))
     assert found.clean, found
     assert found.stored == 2

@@ -94,6 +94,28 @@ async def test_doctor_names_each_problem_with_a_remedy_and_exits_3(
     assert "farmiq quarantine ls" in found["edge quarantine"]["remedy"]
 
 
+async def test_images_that_nobody_looks_at_are_told_with_the_service(
+    edge: dict[str, str], edge_db: Database, engines: dict[str, str]
+) -> None:
+    settings = {**edge, "FARMIQ_EDGE_S3_URL": engines["FARMIQ_EDGE_S3_URL"]}
+
+    async def vision() -> doctor.Check:
+        return next(row for row in await doctor.examine(settings) if row.name == "edge vision")
+
+    assert (await vision()).healthy
+    with psycopg.connect(edge_db.url) as connection:
+        connection.execute(
+            "insert into inference_jobs (id, tenant_id, farm_id, barn_id, device_id, media_id, "
+            "created_at, last_image_at, last_error) select gen_random_uuid(), 't', 'f', 'b', 'd', "
+            "gen_random_uuid(), at, at, 'the store is away' from (select fn_now() - interval '1 h')"
+            " as waiting(at)"
+        )
+    found = await vision()
+    assert (found.healthy, found.detail.endswith("looked at: the store is away")) == (False, True)
+    assert found.detail.startswith("1 weighings")
+    assert "edge-vision-inference" in found.remedy
+
+
 async def test_missing_settings_are_named() -> None:
     (found,) = await doctor.examine({"FARMIQ_EDGE_DB_URL": "postgresql://127.0.0.1:1/edge"})
 

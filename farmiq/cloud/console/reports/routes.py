@@ -172,7 +172,7 @@ async def _find(connection: db.Connection, tenant_id: str, text: str) -> Subject
 def _period(text: str) -> Period:
     try:
         return periods.parse(text)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise HttpError(400, str(error)) from None
 
 

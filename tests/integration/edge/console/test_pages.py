@@ -1,9 +1,12 @@
 """The pages of the edge's console: what they show, to whom, and what they do."""
 
+import re
+
 import httpx2
 import pytest
 
 from farmiq.edge.console import sign_ins
+from farmiq.edge.devices import credentials
 from farmiq.plumbing import ids
 from tests.conftest import Database
 from tests.integration.edge.console.conftest import SignIn, csrf, sign_in
@@ -14,7 +17,7 @@ PAGES = (
     "/", "/weighings", "/readings", "/readings/climate-1/temperature", "/devices", "/delivery",
     "/delivery/dead-letters", "/delivery/quarantine", "/records", "/records/new",
     "/records/new?kind=treatment", "/records/new?kind=note", "/feed/intakes/new", "/feed/lots/new",
-    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows",
+    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows", "/devices/new",
     "/devices/climate-2", "/devices/scale-1", "/devices/climate-2/parts", "/delivery/parts",
     "/readings/climate-1/temperature/parts?range=6h", "/weighings?day=2025-01-15",
 )  # fmt: skip
@@ -249,6 +252,38 @@ async def test_device_has_a_page_with_its_readings_losses_and_commands(
     ) as browser:
         page = (await browser.get("/devices/climate-2")).text
         assert "/readings/" not in page
+
+
+async def test_device_that_an_admin_adds_has_the_login_that_is_shown_once(
+    client: SignIn, edge_db: Database, day: Day
+) -> None:
+    del day
+    typed = {"place": "valley-farm/barn-1", "device_id": "air-9", "kind": "sensor", "where": "door"}
+    async with client(edge_day.add_key(edge_db.admin_url, "omar", tenant=TENANT)) as browser:
+        assert (await browser.get("/devices/new")).status_code == 403
+        form = {"csrf": csrf(await browser.get("/devices")), **typed}
+        assert (await browser.post("/devices/new", data=form)).status_code == 403
+    async with client(edge_day.add_key(edge_db.admin_url, tenant=TENANT, role="admin")) as browser:
+        typed["csrf"] = csrf(await browser.get("/devices/new"))
+        for wrong, field in (
+            ({"place": "barn-1"}, "place"), ({"device_id": "a b"}, "device_id"),
+            ({"kind": "station"}, "station_id"), ({"device_id": "climate-1"}, "device_id"),
+        ):  # fmt: skip
+            answer = await browser.post("/devices/new", data={**typed, **wrong})
+            assert (answer.status_code, f'id="{field}-error"' in answer.text) == (422, True), wrong
+        page = await browser.post("/devices/new", data=typed)
+        shown = re.search(r'<code class="secret text">([^<]+)<', page.text)
+        assert shown, page.text
+        assert "iot/telemetry/valley/valley-farm/barn-1/air-9/temperature" in page.text
+        assert shown[1] not in (await browser.get("/devices/air-9")).text
+    ((tenant, place, hashed),) = rows(
+        edge_db, "select tenant_id, place, secret_bcrypt from devices where device_id = 'air-9'"
+    )
+    assert (tenant, place) == (TENANT, "door")
+    assert credentials.fits(shown[1], str(hashed))
+    assert rows(edge_db, "select actor from audit_log where action = 'device.add'") == [
+        (f"key {NAME}",)
+    ]
 
 
 async def test_correction_names_what_it_replaces_which_no_longer_counts(

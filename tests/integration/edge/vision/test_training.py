@@ -79,6 +79,7 @@ async def test_closed_sessions_teach_a_model_that_is_used_and_kept_in_folder_and
     barn: Barn,
 ) -> None:
     closed_sessions(barn, 40)
+    await training.score(barn.pool)
     teacher = Training(barn.settings, barn.pool, barn.files)
     assert await teacher.train_due() == {"trained": 1}
     model = (await used(barn))[ACTIVE]
@@ -163,6 +164,28 @@ async def test_sessions_of_the_first_days_are_grouped_by_runs_and_later_by_days(
         "2026-06-01", "2026-06-02", "2026-06-03",
     }  # fmt: skip
     assert PLACE.device_id == SCOPE.device_id
+
+
+async def test_camera_with_more_sessions_than_a_model_learns_is_trained_by_new_ones_alone(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a restart nor the deletion of old sessions changes what is new."""
+    monkeypatch.setattr(models, "MAX_EXAMPLES", 20)
+
+    async def restart_and_train() -> dict[str, object]:
+        await training.score(barn.pool)
+        return await Training(barn.settings, barn.pool, barn.files).train_due()
+
+    closed_sessions(barn, 30)
+    assert await restart_and_train() == {"trained": 1}
+    assert await restart_and_train() == {"trained": 0}
+    with databases.connected(barn.database.admin_url) as owner:
+        owner.execute(
+            "delete from inference_results "
+            "where id in (select id from inference_results order by occurred_at limit 10)"
+        )
+    closed_sessions(barn, 5, seed=2)
+    assert await restart_and_train() == {"trained": 1}
 
 
 async def _train(barn: Barn) -> str:

@@ -99,6 +99,15 @@ def view(
     )
 
 
+def unheard_for(time: timedelta) -> dict[str, Any]:
+    """A station that has said nothing for so long."""
+    at = NOW - time
+    return {
+        "sensors": 0, "weighings": 4, "last_reading_at": None, "last_arrived_at": None,
+        "status_at": at, "status_seen_at": at, "last_weighing_at": at,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "late", "key", "is_problem"),
     [
@@ -111,6 +120,15 @@ def view(
         ({"revoked": True, "revoked_at": NOW}, 2, "revoked", False),
         # It was registered again at another edge, which sends what it measures.
         ({"revoked": True, "revoked_at": NOW - timedelta(hours=1)}, 0, "online", False),
+        # D-534: a station reports when something changes.
+        (unheard_for(timedelta(minutes=30)), 0, "online", False),
+        (unheard_for(timedelta(minutes=31)), 0, "quiet", False),
+        (unheard_for(timedelta(days=1)), 0, "quiet", False),
+        (unheard_for(timedelta(days=1, minutes=1)), 0, "silent", True),
+        # Its last word was long ago, and it weighed since.
+        ({**unheard_for(timedelta(days=2)), "last_weighing_at": NOW}, 0, "online", False),
+        # Sensors go by the pace of their readings, which made none of them late.
+        ({**unheard_for(timedelta(days=2)), "sensors": 1}, 0, "online", False),
     ],
 )
 def test_device_of_a_barn_is_well_or_says_what_is_wrong(
@@ -154,6 +172,15 @@ def test_devices_with_problems_come_first_and_the_sentence_counts_them() -> None
     problems = view(barn_device(), camera(missed=3), query=DevicesQuery(show="problems"))
     assert [row.name for row in problems.rows] == ["Device-001"]
     assert view(barn_device()).sentence == "The only device is in touch"
+
+
+def test_quiet_station_is_neither_called_in_touch_nor_a_problem() -> None:
+    quiet = barn_device("scale-1", **unheard_for(timedelta(hours=2)))
+    found = view(barn_device(), quiet)
+    assert found.sentence == "1 of 2 devices was not heard lately; no other needs attention"
+    assert (found.problems, found.title) == (0, "Devices")
+    silent = barn_device("scale-2", **unheard_for(timedelta(days=2)))
+    assert view(barn_device(), quiet, silent).sentence == "1 of 3 devices needs attention"
 
 
 def test_time_of_a_clock_that_runs_ahead_is_not_when_a_device_was_seen() -> None:

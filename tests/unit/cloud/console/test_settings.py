@@ -1,12 +1,16 @@
 """What the pages of settings say, without a database."""
 
+import itertools
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from farmiq.cloud import retentions
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.notifications import view as notifications
 from farmiq.cloud.console.settings import view as settings
 from farmiq.cloud.console.settings.audit import queries
 from farmiq.cloud.console.settings.audit import view as audit
@@ -50,6 +54,25 @@ def test_retention_page_shows_what_the_jobs_use() -> None:
     assert {row.how_long for row in rows if row.rule.table == "telemetry_agg"} == {"for ever"}
     # Each has a name that people understand.
     assert all("_" not in row.what for row in rows)
+
+
+def test_page_of_who_is_told_has_words_for_every_message_that_its_table_holds() -> None:
+    folder = Path(retentions.__file__).with_name("sql") / "schema"
+    schema = (folder / "79_alert_messages.sql").read_text("utf-8")
+    steps, states = (
+        re.findall(r"'(\w+)'", found)
+        for found in re.findall(r"check \((?:step|state) in \((.*?)\)\)", schema, re.DOTALL)
+    )
+    assert "report" in steps
+    for step, state in itertools.product(steps, states):
+        row = {
+            "step": step, "state": state, "ended_at": None, "created_at": NOW, "channel_id": "mail",
+            "contact_id": None, "message_id": UUID(int=5), "subject": "s", "error": None,
+            "episode_id": None,
+        }  # fmt: skip
+        shown = notifications.message(row, {}, now=NOW, zone=ZoneInfo("UTC"))
+        assert shown.step
+        assert shown.word
 
 
 def test_invitation_has_a_command_and_a_qr_code_of_it() -> None:

@@ -69,7 +69,14 @@ def test_last_week_of_a_year_is_named_by_the_iso_calendar() -> None:
     assert periods.parse("2026-W53").first == date(2026, 12, 28)
 
 
-@pytest.mark.parametrize("text", ["", "2026", "2025-W53", "2026-W00", "2026-13", "0000-01", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "2026", "2025-W53", "2026-W00", "2026-13", "x",
+        # The ends of the calendar: what is before or after them is no date.
+        "0000-01", "0001-01", "0001-W01", "9999-12", "9999-W52",
+    ],
+)  # fmt: skip
 def test_what_is_no_period_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"2026-W46|fewer"):
         periods.parse(text)
