@@ -99,6 +99,10 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
           last_value = case when excluded.last_at >= e.last_at then excluded.last_value
             else e.last_value end,
           worst_value = coalesce(excluded.worst_value, e.worst_value),
+          first_value = coalesce(e.first_value, excluded.first_value),
+          signal = coalesce(e.signal, excluded.signal),
+          is_absence = e.is_absence or excluded.is_absence,
+          batch_id = coalesce(e.batch_id, excluded.batch_id),
           message = case when excluded.last_at >= e.last_at then excluded.message
             else e.message end,
           seen_count = e.seen_count + 1

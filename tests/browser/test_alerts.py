@@ -265,9 +265,10 @@ def test_admin_sets_up_who_is_told_and_subscribes_a_device(
     expect(page.locator("#contacts")).to_contain_text(troubles.ADMIN)
     contacts = troubles.execute(
         cloud_db.admin_url,
-        "select addresses ? 'web-push' from alert_contacts where contact_id like 'device-%%'",
+        "select addresses ? 'web-push', u.email from alert_contacts c join users u using (user_id) "
+        "where contact_id like 'device-%%'",
     )
-    assert contacts == [(True,)]
+    assert contacts == [(True, troubles.ADMIN)]
 
 
 SUBSCRIPTION = {

@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from farmiq.cloud.identity.accounts import add_user
+from farmiq.cloud.identity.accounts import add_user, remove_user
 from tests.conftest import Database
 from tests.sql import two_companies
 from tests.sql.two_companies import PASSWORD, Two, email, looking
@@ -63,6 +63,32 @@ def test_admin_adds_changes_resets_and_removes_a_person_and_all_is_audited(
         ("password", email("vic"), "reset"),
         ("remove", "new@example.com", ""),
     ]
+
+
+def test_browsers_of_a_person_who_is_removed_are_told_no_more(
+    cloud_db: Database, as_ann: psycopg.Connection, ids: dict[str, UUID]
+) -> None:
+    known = "select contact_id from alert_contacts order by tenant_id, contact_id"
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        before = connection.execute(known).fetchall()
+        for name in ("vic", "bea"):
+            connection.execute(
+                """
+                insert into alert_contacts (tenant_id, contact_id, name, level, severities,
+                  addresses, quiet_passed_by, changed_at, changed_by, user_id)
+                select k.tenant_id, 'device-' || u.email, u.email || ', phone', 1, '{critical}',
+                  '{}', '{}', now(), 'a', u.user_id
+                from users u join companies k using (company_id) where u.user_id = %s
+                """,
+                (ids[name],),
+            )
+    as_ann.execute("select fn_remove_person(%s)", (ids["vic"],))
+    mine = as_ann.execute("select contact_id from alert_contacts").fetchall()
+    assert mine == [("ann",)]
+    as_ann.commit()
+    with psycopg.connect(cloud_db.admin_url) as connection:
+        remove_user(connection, email("bea"), actor="test")
+        assert connection.execute(known).fetchall() == before
 
 
 @pytest.mark.parametrize(

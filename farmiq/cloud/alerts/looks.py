@@ -306,12 +306,16 @@ async def feed_days_left(tx: db.Connection, tenant_id: str) -> list[tuple[str, s
 
 
 async def ownerless(tx: db.Connection) -> list[Ending]:
-    """Episodes of rules that no state has open: the rule was removed while one was opened."""
+    """Episodes of rules that no state has open: the rule was removed while one was opened.
+
+    What an edge found first, by readings, the edge ends.
+    """
     rows = await db.fetch_all(
         tx,
         """
         select e.tenant_id, e.cause, e.last_at from alert_episodes e
         where e.source = 'rule' and e.signal is not null and e.state in ('active', 'acknowledged')
+          and not (e.edge_cluster_id is not null and starts_with(e.signal, 'telemetry.'))
           and not exists (select from alert_states s where s.tenant_id = e.tenant_id
             and s.signal = e.signal and s.subject = e.subject
             and s.states -> e.rule_id -> 'state' ->> 'opened_at' is not null)

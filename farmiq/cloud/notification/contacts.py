@@ -203,9 +203,18 @@ def _host(channel: Channel) -> str | None:
 
 
 async def save_contact(
-    tx: db.Connection, tenant_id: str, contact_id: str, values: ContactValues, *, by: str
+    tx: db.Connection,
+    tenant_id: str,
+    contact_id: str,
+    values: ContactValues,
+    *,
+    by: str,
+    owner: str | None = None,
 ) -> bool:
-    """Add or change a contact; True if it is new. Raises InvalidError or TooManyError."""
+    """Add or change a contact; True if it is new. Raises InvalidError or TooManyError.
+
+    It goes with the person whose e-mail is `owner`, or who had it before.
+    """
     kinds = {row["channel_id"]: row["kind"] for row in await list_channels(tx, tenant_id)}
     problems = [
         (f"addresses.{channel_id}", reason)
@@ -230,6 +239,7 @@ async def save_contact(
         "quiet_from": time.fromisoformat(quiet.begin) if quiet else None,
         "quiet_until": time.fromisoformat(quiet.until) if quiet else None,
         "quiet_passed_by": sorted(set(quiet.passed_by)) if quiet else [],
+        "owner": owner,
     }
     return await _store_contact(tx, tenant_id, contact_id, row, by=by)
 
@@ -433,20 +443,23 @@ async def _store_contact(
         """
         insert into alert_contacts (tenant_id, contact_id, name, is_enabled, level, severities,
           farms, addresses, timezone, quiet_from, quiet_until, quiet_passed_by, changed_at,
-          changed_by)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s)
+          changed_by, user_id)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s,
+          (select user_id from users where email = %s))
         on conflict on constraint alert_contacts_pkey do update set name = excluded.name,
           is_enabled = excluded.is_enabled, level = excluded.level,
           severities = excluded.severities, farms = excluded.farms,
           addresses = excluded.addresses, timezone = excluded.timezone,
           quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
           quiet_passed_by = excluded.quiet_passed_by, changed_at = excluded.changed_at,
-          changed_by = excluded.changed_by
+          changed_by = excluded.changed_by,
+          user_id = coalesce(excluded.user_id, alert_contacts.user_id)
         returning xmax = 0
         """,
         tenant_id, contact_id, values["name"], values["enabled"], values["level"],
         values["severities"], values["farms"], Jsonb(values["addresses"]), values["timezone"],
         values["quiet_from"], values["quiet_until"], values["quiet_passed_by"], by,
+        values["owner"],
     )  # fmt: skip
     if is_new:
         await _check_number(tx, "alert_contacts", tenant_id, MAX_CONTACTS)

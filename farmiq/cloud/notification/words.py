@@ -14,6 +14,16 @@ MAX_SUBJECT = 160
 MAX_MESSAGE = 1000
 # What ntfy and others call priority, from 1 to 5.
 PRIORITIES = {"info": 2, "warning": 3, "critical": 5, "security": 5}
+# What happened if not the values have ended it: the trouble may be there still.
+_ENDED = {
+    "person": "Ended by hand",
+    "edge": "No longer watched, its edge is no longer connected",
+    "moved": "No longer watched, the device was moved",
+    "revoked": "No longer watched, the device was taken out of service",
+    "batch": "No longer watched, the batch was closed",
+    "camera": "No longer watched, the camera was switched off",
+    "long": "No longer watched, nothing came from the device for a month",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,7 @@ class Facts:
     acknowledged_by: str | None
     note: str | None
     minutes_unanswered: int | None
+    ended_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +106,22 @@ def _opening(facts: Facts) -> str:
         case "acknowledged":
             return f"Acknowledged by {_one_line(facts.acknowledged_by or 'somebody')}"
         case "resolved":
-            return "Resolved"
+            return _ending(facts)
     return facts.severity.capitalize()
+
+
+def _ending(facts: Facts) -> str:
+    if facts.state == "withdrawn":
+        return "Withdrawn, later data show that it never was"
+    if facts.ended_reason is None:
+        return "Resolved"
+    if facts.ended_reason != "rule":
+        return _ENDED[facts.ended_reason]
+    if facts.rule is None:
+        return "No longer watched, its rule was removed"
+    if not facts.rule.enabled:
+        return "No longer watched, its rule was switched off"
+    return "No longer watched, its rule was changed or applies no more"
 
 
 def _lines(facts: Facts, where: str) -> list[tuple[str, str]]:
@@ -129,7 +154,9 @@ def _where(facts: Facts) -> str:
 
 
 def _value(facts: Facts) -> str:
-    shown = facts.last_value if facts.step == "resolved" else facts.worst_value
+    # Against a standard that changes by the day the worst is not the highest or lowest value.
+    is_last = facts.step == "resolved" or (facts.rule is not None and facts.rule.baseline)
+    shown = facts.last_value if is_last else facts.worst_value
     if shown is None:
         shown = facts.last_value
     return "" if shown is None else rules.quantity(shown, _unit(facts))
@@ -171,6 +198,7 @@ def _content(facts: Facts, what: str, advice: str) -> dict[str, Any]:
         "worst_value": facts.worst_value,
         "limit": facts.rule.threshold if facts.rule else None,
         "unit": _unit(facts) or None,
+        "ended_reason": facts.ended_reason,
         "acknowledged_by": facts.acknowledged_by,
         "note": facts.note,
     }

@@ -6,6 +6,7 @@ window. `evaluation.py` says when a rule opens and resolves.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -74,6 +75,10 @@ _SECONDS_OF = (
     (3600, phrase("unit", "hour"), phrase("unit", "hours")),
     (60, phrase("unit", "minute"), phrase("unit", "minutes")),
     (1, phrase("unit", "second"), phrase("unit", "seconds")),
+)
+_VALUE = re.compile(
+    r": (the last was )?-?[0-9][0-9.]*(e[+-]?[0-9]+)?( [^\s:]+)?( at [0-9-]{10} [0-9:]{5}Z)?$",
+    re.ASCII,
 )
 _AGAINST_BASELINE = ("above", "below", "differs")
 _CELSIUS_OF: Mapping[str, Callable[[float], float]] = {
@@ -394,6 +399,11 @@ def duration(seconds: float) -> str:
 def with_value(text: str, value: float, unit: str) -> str:
     """The sentence of an alert with the value that opened it."""
     return worded("%(sentence)s: %(quantity)s", sentence=text, quantity=quantity(value, unit))
+
+
+def without_value(text: str) -> str:
+    """The sentence of an alert, of the cloud or of an edge, without the value that opened it."""
+    return _VALUE.sub("", text)
 
 
 _COMPARISONS: Mapping[tuple[str | None, str], str] = {

@@ -6,8 +6,11 @@ from datetime import datetime
 from uuid import UUID
 
 from farmiq.cloud import episodes
+from farmiq.cloud.alerts.evaluating import book
 from farmiq.cloud.episodes import Ending, NewEpisode
+from farmiq.farm.alerts import defaults
 from farmiq.messages import catalogue, edge
+from farmiq.messages.alerts import AlertRule
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
 
@@ -26,6 +29,7 @@ async def store_edge_alerts(tx: db.Connection, events: Sequence[BusEvent]) -> in
         alert = _edge_alert(event)
         known = alerts.get(alert.key)
         alerts[alert.key] = alert if known is None else known.merged(alert)
+    await _add_signals(tx, alerts)
     known_states = await _episode_states(tx, alerts.keys())
     open_causes = await _open_causes(tx, [alert.cause for alert in alerts.values()])
     still_open = await _open_rules(
@@ -160,6 +164,28 @@ def _edge_alert(event: BusEvent) -> EdgeAlert:
         alert.alert_id,
         alert.count,
     )
+
+
+async def _add_signals(tx: db.Connection, alerts: dict[tuple[str, UUID], EdgeAlert]) -> None:
+    """What the rules look at that edges evaluate: an edge's alert names only its rule."""
+    of_rules = [alert for alert in alerts.values() if alert.episode.rule_id is not None]
+    if not of_rules:
+        return
+    tenants = {alert.episode.tenant_id for alert in of_rules}
+    rules: dict[str, list[AlertRule]] = {tenant_id: [] for tenant_id in tenants}
+    for tenant_id, rule, _ in await book.own_rules(tx, tenants):
+        rules[tenant_id].append(rule)
+    known = {tenant_id: defaults.with_defaults(own) for tenant_id, own in rules.items()}
+    for alert in of_rules:
+        episode = alert.episode
+        rule_now = known[episode.tenant_id].get(episode.rule_id or "")
+        if rule_now is None:
+            continue
+        named = replace(episode, signal=rule_now.signal)
+        place = episode.subject.split("/")
+        if episode.device_id is None and len(place) == len(("farm", "barn", "device")):
+            named = replace(named, farm_id=place[0], barn_id=place[1], device_id=place[2])
+        alerts[alert.key] = replace(alert, episode=named)
 
 
 async def _episode_states(

@@ -5,8 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from farmiq.cloud.console.alerts.view import DAYS, Episode
+from farmiq.farm.alerts.defaults import DEFAULTS
 from farmiq.plumbing import db
 
+_SHIPPED = {rule.rule_id: rule.baseline for rule in DEFAULTS}
 # What somebody was told about an episode, by contact: name, when, and what became of it.
 _NOTIFIED = """
   coalesce((
@@ -24,6 +26,8 @@ _COLUMNS = f"""
   e.note, e.ended_reason, e.ended_by, e.ended_note,
   (select w.reason from alert_windows w where w.tenant_id = e.tenant_id
     and 'window:' || w.window_id = e.held_by) as window_reason,
+  (select jsonb_build_object('baseline', r.rule -> 'baseline') from alert_rules r
+    where r.tenant_id = e.tenant_id and r.rule_id = e.rule_id) as own_rule,
   d.device_name, {_NOTIFIED}
 """  # noqa: S608 - our own words
 # Of a camera people know the name.
@@ -81,9 +85,10 @@ async def listed(connection: db.Connection, state: str, *, limit: int, offset: i
 
 
 def _episode(row: dict[str, Any]) -> Episode:
-    return Episode(
-        **{name: value for name, value in row.items() if name in Episode.__dataclass_fields__}
-    )
+    own = row["own_rule"]
+    baseline = _SHIPPED.get(row["rule_id"]) if own is None else own["baseline"]
+    known = {name: value for name, value in row.items() if name in Episode.__dataclass_fields__}
+    return Episode(**known, baseline=baseline)
 
 
 async def find(connection: db.Connection, episode_id: UUID) -> Episode | None:

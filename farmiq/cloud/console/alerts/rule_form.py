@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from farmiq.farm.alerts import rules as farm_rules
-from farmiq.messages.alerts import AlertRule
+from farmiq.messages.alerts import MAX_DURATION_S, AlertRule
+from farmiq.ui import words
 from farmiq.ui.entry.fields import plain_reason
 from farmiq.ui.i18n import gettext as _
 
 MINUTE_S = 60
-# What is larger is not rounded: the check of the rule rejects it.
+# Of what is larger the check of the rule rejects this.
 MAX_NUMBER = 1e12
 FIELDS = (
     "name", "signal", "condition", "threshold", "clear", "for_min", "clear_for_min", "window_min",
@@ -25,6 +26,8 @@ _SHOWN_AT = {
     "for_s": "for_min", "clear_for_s": "clear_for_min", "window_s": "window_min",
     "farm_id": "farm", "barn_id": "barn", "rule_id": "name",
 }  # fmt: skip
+_MINUTES = ("for_s", "clear_for_s", "window_s")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?", re.ASCII)
 _PATH = re.compile(r"at `\$\.([a-z_]+)")
 _FIRST_ID = "own"
 
@@ -63,16 +66,15 @@ def parse(form: Mapping[str, str], *, rule_id: str, enabled: bool = True) -> Par
         ("min_age_days", "min_age_days", 1),
         ("max_age_days", "max_age_days", 1),
     ):
-        text = form.get(field, "").replace(",", ".")
+        text = form.get(field, "").strip()
         if not text:
             continue
-        try:
-            number = float(text) * factor
-        except ValueError:
+        if (number := number_of(text)) is None:
             problems[field] = _("This is no number")
             continue
         is_whole = name not in ("threshold", "clear")
-        given[name] = round(number) if is_whole and abs(number) < MAX_NUMBER else number
+        bounded = max(-MAX_NUMBER, min(number * factor, MAX_NUMBER))
+        given[name] = round(bounded) if is_whole else number
     if problems:
         return Parsed(None, problems)
     try:
@@ -80,11 +82,24 @@ def parse(form: Mapping[str, str], *, rule_id: str, enabled: bool = True) -> Par
     except msgspec.ValidationError as error:
         path = _PATH.search(str(error))
         field = path[1] if path else "signal"
-        reason = str(error).partition(" - at")[0]
-        return Parsed(None, {_SHOWN_AT.get(field, field): plain_reason(reason)})
+        return Parsed(None, {_SHOWN_AT.get(field, field): _reason(str(error), field)})
     for field, reason in farm_rules.problems(rule):
         problems.setdefault(_SHOWN_AT.get(field, field), plain_reason(reason))
     return Parsed(None if problems else rule, problems)
+
+
+def number_of(text: str) -> float | None:
+    """What somebody typed, with a point or a comma; None if it is no number."""
+    plain = text.strip().replace(",", ".")
+    return float(plain) if _NUMBER.fullmatch(plain) else None
+
+
+def _reason(error: str, field: str) -> str:
+    """What the library says, in plain words, and of a duration in the minutes of the form."""
+    if field not in _MINUTES:
+        return plain_reason(error.partition(" - at")[0])
+    limit = words.number(MAX_DURATION_S / MINUTE_S)
+    return _("This is from 0 to %(limit)s minutes") % {"limit": limit}
 
 
 def fields(rule: Mapping[str, Any]) -> dict[str, str]:

@@ -414,10 +414,7 @@ def window_values(
         if begin_at - now > MAX_AHEAD:
             begin_at = now
             problems["begin"] = _("This is no time")
-    try:
-        hours = float(form.get("hours", ""))
-    except ValueError:
-        hours = 0.0
+    hours = rule_form.number_of(form.get("hours", "")) or 0.0
     if not 0 < hours <= MAX_HOURS:
         problems["hours"] = _("Choose for how long")
         hours = 1.0

@@ -73,6 +73,8 @@ class Episode:
     severity: str
     signal: str | None
     is_absence: bool
+    # What the rule compares with, if not with a number alone.
+    baseline: str | None
     subject: str
     message: str
     state: str
@@ -124,12 +126,13 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A value with its text: `value` is exact."""
+    """A value with its text: `value` is exact. `at`: its time, where it may be old by now."""
 
     value: float
     text: str
     unit: str
     label: str
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,15 +274,16 @@ def _nested(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
+    shown = quantity(episode)
     return Row(
         episode=episode,
         tone=TONES[episode.severity] if episode.is_open else "muted",
         severity=_(SEVERITIES[episode.severity]),
-        message=sentences.shown(episode.message),
+        message=wording(episode.message, shown),
         where=where(episode),
         since=words.instant(episode.opened_at, now=now, zone=zone),
         until=words.instant(episode.resolved_at, now=now, zone=zone) if episode.resolved_at else "",
-        quantity=quantity(episode),
+        quantity=shown,
         notified=tuple(_notified(item, now=now, zone=zone) for item in episode.notified),
         silence=silence(episode),
         ended=_(_REASONS[episode.ended_reason]) if episode.ended_reason else "",
@@ -303,25 +307,41 @@ def edge_name(edge_id: str) -> str:
     return edge_id if edge_id.startswith("edge") else _("edge %(id)s") % {"id": edge_id}
 
 
+def wording(message: str, beside: Quantity | None) -> str:
+    """The sentence of an alert, without the value of its begin where another stands beside it."""
+    return sentences.shown(message if beside is None else farm_rules.without_value(message))
+
+
 def quantity(episode: Episode) -> Quantity | None:
-    """The value now; of an absence the last one; of what is over the worst."""
-    signal = episode.signal
-    if signal is None or signal == "edge.heard":
+    """The last value with its time; of what is over the worst."""
+    if episode.is_open or episode.is_absence:
+        return last_value(
+            signal=episode.signal,
+            value=episode.last_value,
+            at=None if episode.is_absence else episode.last_at,
+        )
+    return _quantity(episode.worst_value, episode.signal, _worst(episode))
+
+
+def last_value(*, signal: str | None, value: float | None, at: datetime | None) -> Quantity | None:
+    """Of an open alert; `at` is None of an absence: its beginning says how old the value is."""
+    return _quantity(value, signal, _("last value"), at=at)
+
+
+def _worst(episode: Episode) -> str:
+    """Against a standard that changes by the day the worst need not be the highest or lowest."""
+    return _("worst") if episode.baseline is None else _("farthest off")
+
+
+def _quantity(
+    value: float | None, signal: str | None, label: str, *, at: datetime | None = None
+) -> Quantity | None:
+    if value is None or signal is None or signal == "edge.heard":
         return None
-    if episode.is_absence:
-        label, value = _("last value"), episode.last_value
-    elif episode.is_open:
-        label, value = _("now"), episode.last_value
-    else:
-        label, value = _("worst"), episode.worst_value
-    return None if value is None else _quantity(value, signal, label)
-
-
-def _quantity(value: float, signal: str, label: str) -> Quantity:
     unit = farm_rules.words(signal)[1]
     if unit == "s":
-        return Quantity(value=value, text=words.duration(value), unit="", label=label)
-    return Quantity(value=value, text=words.number(value), unit=unit, label=label)
+        return Quantity(value=value, text=words.duration(value), unit="", label=label, at=at)
+    return Quantity(value=value, text=words.number(value), unit=unit, label=label, at=at)
 
 
 def _notified(item: Mapping[str, Any], *, now: datetime, zone: ZoneInfo) -> Notified:
@@ -419,7 +439,7 @@ class DetailView:
         if episode.state == "withdrawn":
             return "muted", _("Withdrawn: later data show that it never was")
         if episode.state == "resolved":
-            return "good", _("Resolved")
+            return ("muted", _("Ended")) if episode.ended_reason else ("good", _("Resolved"))
         if episode.state == "acknowledged":
             return "info", _("Acknowledged")
         return TONES[episode.severity], _("Active")
@@ -473,18 +493,17 @@ def detail_view(
 
 def _values(episode: Episode) -> tuple[tuple[str, Quantity], ...]:
     """With the column that each comes from."""
-    signal = episode.signal
-    if signal is None or signal == "edge.heard":
-        return ()
+    worst = _("worst value") if episode.baseline is None else _("farthest off")
+    last_at = episode.last_at if episode.is_open and not episode.is_absence else None
     named = (
-        ("first_value", _("first value"), episode.first_value),
-        ("worst_value", _("worst value"), episode.worst_value),
-        ("last_value", _("last value"), episode.last_value),
+        ("first_value", _("first value"), episode.first_value, None),
+        ("worst_value", worst, episode.worst_value, None),
+        ("last_value", _("last value"), episode.last_value, last_at),
     )
     return tuple(
-        (column, _quantity(value, signal, label))
-        for column, label, value in named
-        if value is not None
+        (column, shown)
+        for column, label, value, at in named
+        if (shown := _quantity(value, episode.signal, label, at=at))
     )
 
 

@@ -137,7 +137,12 @@ class NotificationPages:
             service = await caller.become_service()
             await _saved(
                 contacts.save_contact(
-                    service, tenant_id, device_id(subscription), values, by=caller.email
+                    service,
+                    tenant_id,
+                    device_id(subscription),
+                    values,
+                    by=caller.email,
+                    owner=caller.email,
                 )
             )
         return redirect(request, f"{ROOT}#contacts")

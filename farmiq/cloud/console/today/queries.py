@@ -51,8 +51,9 @@ async def episodes(connection: db.Connection) -> list[Episode]:
         Episode,
         """
         select e.episode_id, e.cause, e.severity, e.signal, e.is_absence, e.message, e.farm_id,
-          e.barn_id, e.device_id, e.edge_cluster_id, e.batch_id, e.opened_at,
-          e.state = 'acknowledged' as is_acknowledged, coalesce(s.site_id, d.site_id) as site_id
+          e.barn_id, e.device_id, e.edge_cluster_id, e.batch_id, e.opened_at, e.last_at,
+          e.last_value, e.state = 'acknowledged' as is_acknowledged,
+          coalesce(s.site_id, d.site_id) as site_id
         from alert_episodes e
           left join devices d on 'camera:' || d.device_id = e.subject
           left join sites s on 'site:' || s.site_id = e.subject

@@ -11,10 +11,11 @@ from enum import IntEnum
 from urllib.parse import quote
 from uuid import UUID
 
+from farmiq.cloud.console.alerts import view as alerts
 from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
-from farmiq.ui import metrics, sentences, words
+from farmiq.ui import metrics, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
 
@@ -63,6 +64,8 @@ class Episode:
     edge_cluster_id: str | None
     batch_id: str | None
     opened_at: datetime
+    last_at: datetime
+    last_value: float | None
     is_acknowledged: bool
     site_id: UUID | None
 
@@ -98,6 +101,9 @@ class Reason:
     is_acknowledged: bool = False
     is_text: bool = False
     signs: int = 1
+    # Of an alert, with its last value.
+    episode_id: UUID | None = None
+    quantity: alerts.Quantity | None = None
 
     @property
     def key(self) -> str:
@@ -380,11 +386,18 @@ def _of_episodes(
     for episode in known.episodes:
         href, action = _next_step(episode)
         site = at_sites.get(episode.site_id) if episode.site_id else None
+        quantity = alerts.last_value(
+            signal=episode.signal,
+            value=episode.last_value,
+            at=None if episode.is_absence else episode.last_at,
+        )
         yield Reason(
             cause=_cause(episode, explained, cause_of),
             rank=Rank.WARNING if episode.severity == "warning" else Rank.CRITICAL,
             where=_episode_where(known, episode, devices, site),
-            why=sentences.shown(episode.message),
+            why=alerts.wording(episode.message, quantity),
+            episode_id=episode.episode_id,
+            quantity=quantity,
             since=episode.opened_at,
             href=href,
             action=action,

@@ -56,7 +56,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
           e.state, e.signal, e.rule_id, r.rule, e.farm_id, f.name as farm,
           e.barn_id, b.name as barn, e.device_id, e.edge_cluster_id, e.batch_id,
           coalesce(f.timezone, c.timezone) as timezone, e.opened_at, e.resolved_at, e.first_value,
-          e.worst_value, e.last_value, e.acknowledged_by, e.note,
+          e.worst_value, e.last_value, e.acknowledged_by, e.note, e.ended_reason,
           case when a.tenant_id is null then %(default_min)s else a.escalate_after_min end
             as minutes_unanswered
         from alert_steps s

@@ -289,6 +289,42 @@ async def test_rule_evaluated_by_edge_and_cloud_is_one_episode(alerts: Alerts) -
     assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
 
 
+async def test_alert_that_the_edge_found_first_says_what_its_rule_looks_at(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule("quiet", condition="absent", threshold=None, for_s=300)
+    at = now() - MINUTE
+    shipped, own, unknown = "default.ventilation.stopped", "quiet", "gone"
+    for rule_id in (shipped, own, unknown):
+        alert = alerts.edge_alert(
+            "opened", ids.new(), at, code=f"rule.{rule_id}", subject="f/1/d",
+            farm_id=None, barn_id=None, device_id=None,
+        )  # fmt: skip
+        await alerts.take_edge(alert)
+    found = "select rule_id, signal, barn_id, device_id, state from alert_episodes order by rule_id"
+    expected = [
+        (shipped, "telemetry.ventilation", "1", "d", "active"),
+        (unknown, None, None, None, "active"),
+        (own, "telemetry.heat", "1", "d", "active"),
+    ]
+    assert alerts.owner(found) == expected
+    # The edge alone says when it is over as long as no values came here.
+    await alerts.looks.prune()
+    assert alerts.owner(found) == expected
+
+
+async def test_values_that_come_after_the_alert_of_the_edge_fill_it_in(alerts: Alerts) -> None:
+    await alerts.rule()
+    at = now() - MINUTE
+    alert = alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/d")
+    await alerts.take_edge(alert)
+    alerts.owner("update alert_episodes set signal = null")  # as versions before stored it
+    await alerts.send(alerts.reading(at, 40.0), alerts.reading(at + MINUTE / 2, 41.0))
+    assert alerts.owner(
+        "select signal, first_value, worst_value, last_value, last_at from alert_episodes"
+    ) == [("telemetry.heat", 40.0, 41.0, 41.0, at + MINUTE / 2)]
+
+
 async def test_alerts_of_cameras_become_episodes_and_end_with_them(alerts: Alerts) -> None:
     site = ids.new()
     alerts.owner(

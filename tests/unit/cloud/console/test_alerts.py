@@ -62,17 +62,72 @@ def test_list_shows_what_is_held_back_under_what_holds_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, (39.1, "39.1", "°C", "now")),
-        ({"is_absence": True, "last_value": 12.0}, (12.0, "12", "°C", "last value")),
-        ({"state": "resolved", "resolved_at": NOW}, (39.6, "39.6", "°C", "worst")),
-        ({"signal": "edge.oldest_s", "last_value": 7200.0}, (7200.0, "2 h", "", "now")),
+        ({}, (39.1, "39.1", "°C", "last value", NOW)),
+        # Nobody knows when it came: the alert says for how long nothing did.
+        ({"is_absence": True, "last_value": 12.0}, (12.0, "12", "°C", "last value", None)),
+        ({"state": "resolved", "resolved_at": NOW}, (39.6, "39.6", "°C", "worst", None)),
+        (
+            {"state": "resolved", "resolved_at": NOW, "baseline": "standard"},
+            (39.6, "39.6", "°C", "farthest off", None),
+        ),
+        ({"signal": "edge.oldest_s", "last_value": 7200.0}, (7200.0, "2 h", "", "last value", NOW)),
         ({"signal": "edge.heard"}, None),
         ({"signal": None}, None),
     ],
 )
 def test_value_is_the_one_that_matters(changes: dict[str, Any], expected: Any) -> None:
     found = view.quantity(episode(**changes))
-    assert (found and (found.value, found.text, found.unit, found.label)) == expected
+    assert (found and (found.value, found.text, found.unit, found.label, found.at)) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "changes", "expected"),
+    [
+        ("temperature in barn 3 above 38 °C: 38.4 °C", {}, "Temperature in barn 3 above 38 °C"),
+        (
+            "temperature in barn 3 above 38 °C: 38.4 °C at 2026-11-18 10:55Z",
+            {},
+            "Temperature in barn 3 above 38 °C",
+        ),
+        (
+            "temperature in barn 3 above 38 °C: 38.4 °C at 2026-11-18 10:55Z",
+            {"last_value": None},
+            "Temperature in barn 3 above 38 °C: 38.4 °C at 2026-11-18 10:55Z",
+        ),
+        (
+            "age of the oldest waiting event above 60 minutes: 2 hours",
+            {"signal": "edge.oldest_s"},
+            "Age of the oldest waiting event above 60 minutes",
+        ),
+        ("no heat reading of d in barn 1 for 10 minutes", {"is_absence": True},
+         "No heat reading of d in barn 1 for 10 minutes"),
+    ],
+)  # fmt: skip
+def test_sentence_does_not_show_the_value_of_the_begin_beside_the_last_one(
+    message: str, changes: dict[str, Any], expected: str
+) -> None:
+    shown = rows(episode(message=message, **changes), active=1)
+    assert shown.rows[0].message == expected
+
+
+def test_worst_of_a_rule_against_a_standard_is_not_called_the_worst_value() -> None:
+    detail = view.detail_view(
+        company(), episode(baseline="standard", worst_value=1.56, last_value=5.02), rule=None,
+        parent=None, held=[], steps=[], messages=[], times_before=0, now=NOW + MINUTE,
+    )  # fmt: skip
+    assert [(found.label, found.value, found.at) for _, found in detail.values] == [
+        ("first value", 38.4, None), ("farthest off", 1.56, None), ("last value", 5.02, NOW),
+    ]  # fmt: skip
+
+
+def test_what_its_values_did_not_end_is_not_called_resolved() -> None:
+    for reason, expected in ((None, "Resolved"), ("rule", "Ended")):
+        over = episode(state="resolved", resolved_at=NOW, ended_reason=reason)
+        detail = view.detail_view(
+            company(), over, rule=None, parent=None, held=[], steps=[], messages=[],
+            times_before=0, now=NOW,
+        )  # fmt: skip
+        assert detail.state[1] == expected
 
 
 @pytest.mark.parametrize(
@@ -140,6 +195,9 @@ def test_rule_survives_its_form() -> None:
     [
         ({"threshold": "warm"}, "threshold"),
         ({"threshold": ""}, "threshold"),
+        ({"threshold": "1_000"}, "threshold"),
+        ({"threshold": "٣"}, "threshold"),
+        ({"threshold": "inf"}, "threshold"),
         ({"for_min": "1e99"}, "for_min"),
         ({"for_min": "nan"}, "for_min"),
         ({"signal": "nothing"}, "signal"),
@@ -156,6 +214,14 @@ def test_form_of_a_rule_names_the_field_that_is_wrong(changes: dict[str, str], f
     parsed = rule_form.parse(form, rule_id="r")
     assert parsed.rule is None
     assert list(parsed.problems) == [field]
+
+
+def test_form_of_a_rule_speaks_of_the_minutes_that_were_typed() -> None:
+    for text in ("-5", "1e15", "99999"):
+        form = {**rule_form.EMPTY, "threshold": "30", "for_min": text}
+        assert rule_form.parse(form, rule_id="r").problems == {
+            "for_min": "This is from 0 to 10,080 minutes"
+        }
 
 
 def test_new_rule_gets_an_id_that_is_free() -> None:

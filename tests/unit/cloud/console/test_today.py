@@ -48,7 +48,8 @@ def episode(cause: str = "rule:x|f-1/b-1/d1", **fields: Any) -> Episode:
         "episode_id": ids.new(), "cause": cause, "severity": "warning",
         "signal": "telemetry.temperature", "is_absence": False, "message": "temperature above 38",
         "farm_id": "f-1", "barn_id": "b-1", "device_id": "d1", "edge_cluster_id": None,
-        "batch_id": None, "opened_at": ago(60), "is_acknowledged": False, "site_id": None,
+        "batch_id": None, "opened_at": ago(60), "last_at": ago(1), "last_value": None,
+        "is_acknowledged": False, "site_id": None,
     }  # fmt: skip
     return Episode(**(given | fields))
 
@@ -96,6 +97,15 @@ def causes(found: list[Reason]) -> list[str]:
 
 def test_farm_that_fares_well_has_no_reason() -> None:
     assert reasons.reasons(known(reading("d1"), edges=[edge()], sites=[site()])) == []
+
+
+def test_reason_shows_the_last_value_and_not_that_of_the_begin() -> None:
+    message = "temperature in North barn above 38 °C: 38.4 °C"
+    hot = episode(message=message, last_value=39.5, last_at=ago(2))
+    (found,) = reasons.reasons(known(episodes=[hot]))
+    assert found.why == "Temperature in North barn above 38 °C"
+    assert found.quantity is not None
+    assert (found.quantity.value, found.quantity.unit, found.quantity.at) == (39.5, "°C", ago(2))
 
 
 def test_reasons_stand_worst_and_newest_first_and_acknowledged_ones_after_their_equals() -> None:

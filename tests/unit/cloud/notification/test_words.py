@@ -1,13 +1,13 @@
 """What a message says."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import pytest
 
 from farmiq.cloud.notification.words import MAX_SUBJECT, Facts, render
-from farmiq.messages.alerts import AlertRule
+from farmiq.messages.alerts import AlertRule, EndReason
 
 OPENED = datetime(2026, 11, 18, 4, 2, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def facts(**changes: Any) -> Facts:
             "device_id": "d-010", "edge_cluster_id": None, "batch_id": None,
             "timezone": "Asia/Bangkok", "opened_at": OPENED, "resolved_at": None,
             "first_value": 30.5, "worst_value": 31.4, "last_value": 31.0, "acknowledged_by": None,
-            "note": None, "minutes_unanswered": 15, **changes,
+            "note": None, "minutes_unanswered": 15, "ended_reason": None, **changes,
         }
     )  # fmt: skip
 
@@ -57,6 +57,38 @@ def test_resolved_message_says_until_when_and_asks_for_nothing() -> None:
     assert "Until:    Wed 18 November 2026, 11:02" in said.text
     assert "Value:    28 °C" in said.text
     assert "What to do" not in said.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"ended_reason": "rule", "rule": None}, "No longer watched, its rule was removed: temp"),
+        (
+            {"ended_reason": "rule", "rule": rule(enabled=False)},
+            "No longer watched, its rule was switched off: temp",
+        ),
+        ({"ended_reason": "rule"}, "No longer watched, its rule was changed or applies no more: "),
+        ({"ended_reason": "person"}, "Ended by hand: temp"),
+        ({"state": "withdrawn"}, "Withdrawn, later data show that it never was: temp"),
+    ],
+)
+def test_what_the_values_did_not_end_is_not_called_resolved(
+    changes: dict[str, Any], expected: str
+) -> None:
+    said = render(facts(**{"step": "resolved", "state": "resolved", **changes}))
+    assert said.subject.startswith(expected)
+    assert said.text.startswith(expected)
+
+
+def test_every_way_to_end_has_words() -> None:
+    for reason in get_args(EndReason):
+        said = render(facts(step="resolved", state="resolved", ended_reason=reason))
+        assert not said.subject.startswith("Resolved")
+
+
+def test_value_against_a_standard_is_the_last_one() -> None:
+    said = render(facts(step="escalated", rule=rule(baseline="standard")))
+    assert "Value:    31 °C" in said.text
 
 
 def test_escalated_and_acknowledged_messages_say_so() -> None:
