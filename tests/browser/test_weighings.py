@@ -84,6 +84,8 @@ def test_arrow_keys_step_through_images_and_weighings(
         ("ArrowRight", "Weighing 2 of 2", "2.40 kg"),
         ("ArrowLeft", "Weighing 1 of 2 Image 1 of 2", "2.20 kg"),
     ):
+        # The text of a new page stands before its scripts listen to keys.
+        page.wait_for_load_state()
         page.keyboard.press(key)
         expect(which).to_have_text(place)
         expect(caption).to_have_text(weight)
