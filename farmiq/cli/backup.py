@@ -184,6 +184,7 @@ def drill(
     import msgspec
 
     folder = into or Path(tempfile.mkdtemp(prefix="farmiq-drill-", dir="/var/tmp"))
+    folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
     chosen = _site(site)
     try:

@@ -354,7 +354,7 @@ def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
         try:
             wait_for((place / "copies" / "edge" / "base").exists)
             wait_for(lambda: json.loads(farmiq("backup", "list", "edge", "--json"))["bases"])
-            report = json.loads(farmiq("drill", "edge", "--json"))
+            report = json.loads(farmiq("drill", "edge", "--into", str(place / "new"), "--json"))
         finally:
             stream.terminate()
     assert stream.returncode == 0
