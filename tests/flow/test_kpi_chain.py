@@ -1,5 +1,6 @@
 """A simulated life, posted by an enrolled edge to the real cloud, against the figures it makes."""
 
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Iterator
@@ -85,8 +86,22 @@ def figures(farm: Farm) -> Figures:
     return {(batch, on, kind): value for batch, on, kind, value in rows}
 
 
-def heads(days: list[Day]) -> set[tuple[str, date, int]]:
-    return {(day.batch_id, day.on, day.head) for day in days}
+def wrong(found: Figures, life: Life, days: list[Day]) -> list[tuple[object, ...]]:
+    """(figure, found, expected) of what is missing, too much or wrong."""
+    heads = {(day.batch_id, day.on, "head_count"): float(day.head) for day in days}
+    differing: list[tuple[object, ...]] = [
+        (key, found.get(key), heads.get(key))
+        for key in heads.keys() | {key for key in found if key[2] == "head_count"}
+        if found.get(key) != heads.get(key)
+    ]
+    for flock in life.flocks:
+        lived = [day for day in days if day.batch_id == flock.batch_id]
+        differing += [
+            (key, found.get(key), expected)
+            for key, expected, tolerance in _checks(flock, lived)
+            if key not in found or abs(found[key] - expected) > tolerance
+        ]
+    return differing
 
 
 @pytest.mark.timeout(600)
@@ -105,15 +120,11 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
     posted = await post.post(life, STANDARD, edge)
     await until(lambda: settled(farm, posted), within_s=400)
 
+    # Tables do not show what the bus still holds for analytics: the figures must end right.
+    with contextlib.suppress(AssertionError):
+        await until(lambda: not wrong(figures(farm), life, days))
     found = figures(farm)
-    assert {
-        (batch, on, value) for (batch, on, kind), value in found.items() if kind == "head_count"
-    } == heads(days)
-    for flock in life.flocks:
-        for checked in _checks(flock, [day for day in days if day.batch_id == flock.batch_id]):
-            key, expected, tolerance = checked
-            assert key in found, key
-            assert found[key] == pytest.approx(expected, abs=tolerance), key
+    assert wrong(found, life, days) == []
     safe_from = farm.cloud(
         "select batch_id, fn_safe_to_sell_from(tenant_id, batch_id) from batches order by 1"
     )
@@ -137,14 +148,16 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
 
 
 def settled(farm: Farm, posted: int) -> bool:
-    """Every event is in its table, and no day is left to compute."""
+    """Every event is in its table, and no bucket and no day is left to compute.
+
+    Asked in the order in which one queue fills the next, each in its own transaction.
+    """
     (stored,) = farm.cloud(
         "select (select count(*) from telemetry_readings) + (select count(*) from feed_events)"
         " + (select count(*) from barn_events) + (select count(*) from weighvision_events)"
     )
-    waiting = farm.cloud("select from analytics_dirty_days") + farm.cloud(
-        "select from analytics_pending"
-    )
+    queues = ("telemetry_dirty", "analytics_pending", "analytics_dirty_days")
+    waiting = any(farm.cloud(f"select from {queue} limit 1") for queue in queues)
     return stored == (posted,) and not waiting and bool(figures(farm))
 
 
