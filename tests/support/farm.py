@@ -207,18 +207,21 @@ class Farm:
         self.running[name].terminate()
         self.running[name].wait(timeout=60)
 
-    def samples_by_process(self) -> dict[int, list[Sample]]:
-        """What each process counts, by its pid: one that was started again counts from nothing."""
+    def samples_by_process(self, names: tuple[str, ...]) -> dict[int, list[Sample]]:
+        """What each process counts of these, by its pid: one started again counts from nothing.
+
+        Only their lines are read: all of them take longer than the round that asks.
+        """
         return {
-            self.running[service.name].pid: [
+            process.pid: [
                 sample
-                for family in text_string_to_metric_families(
-                    ask.get(f"{self.url(service.name)}/metrics").text
-                )
+                for line in ask.get(f"{self.url(name)}/metrics").text.splitlines()
+                if line.startswith(names)
+                for family in text_string_to_metric_families(line)
                 for sample in family.samples
             ]
-            for service in STARTED
-            if self.running[service.name].poll() is None
+            for name, process in self.running.items()
+            if name in self.ports and process.poll() is None
         }
 
     def stop(self) -> None:
