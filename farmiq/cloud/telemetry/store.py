@@ -46,7 +46,7 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     A reading with a suspect clock is in no bucket.
     """
     readings = [telemetry.read_ingested(event.payload) for event in events]
-    new = await insert_readings(tx, events, readings, also=_MARK_KEPT)
+    new = await insert_readings(tx, events, readings, also=_MARK_NEW)
     await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
@@ -120,7 +120,7 @@ async def insert_readings(
 
 
 # What `buckets.dirty_ranges` and `insert_marks_sql` do, of rows that are there already.
-_MARK_KEPT = """
+_MARK_NEW = """
 , ranges as (
   select tenant_id, device_id, metric_type,
     min(occurred_at) as first_at, max(occurred_at) as last_at
