@@ -29,7 +29,8 @@ async def first(
 
     They are asked in an order of chance, so that clients spread over the nodes.
     """
-    nodes, passing = split(url), (*failed, TimeoutError)
+    nodes = split(url)
+    passing: tuple[type[Exception], ...] = (*failed, TimeoutError)
     random.shuffle(nodes)
     for node in nodes[:-1]:
         try:
