@@ -70,7 +70,7 @@ def entries() -> list[Entry]:
     for metric, place in places.items():
         if not metric._name.startswith(PREFIX):  # noqa: SLF001 - it has no public name
             continue
-        kind, labels = metric._type, tuple(metric._labelnames)  # noqa: SLF001
+        kind, labels = str(metric._type), tuple(metric._labelnames)  # noqa: SLF001
         name = metric._name + SERIES.get(kind, "")  # noqa: SLF001
         check_labels(name, labels)
         listed.append(Entry(place, name, kind, labels, metric._documentation))  # noqa: SLF001
