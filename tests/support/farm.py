@@ -97,12 +97,17 @@ class Farm:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def start_command(
+        self, name: str, *command: str, tree: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """A command in the background, known by `name` here."""
+        self.running[name] = self._spawn(name, *command, tree=tree)
+        return self.running[name]
+
     def simulate(self, *options: str, tree: Path | None = None) -> "subprocess.Popen[bytes]":
         """Sensors in the background; their journal is `journal`."""
         journal = ("--journal", str(self.journal), "--tenant", TENANT)
-        process = self._spawn("simulator", "simulate", *options, *journal, tree=tree)
-        self.running["simulator"] = process
-        return process
+        return self.start_command("simulator", "simulate", *options, *journal, tree=tree)
 
     @property
     def journal(self) -> Path:
