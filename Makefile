@@ -63,9 +63,11 @@ bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes,
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)
 
-docs: $(READY) ## make docs/asyncapi.json and docs/openapi-*.json again from the code
+docs: $(READY) ## make docs/asyncapi.json, docs/openapi-*.json, metrics.md, dashboards again from the code
 	@$(FARMIQ) asyncapi --out docs/asyncapi.json
 	@for site in edge cloud; do $(FARMIQ) openapi $$site --out docs/openapi-$$site.json; done
+	@$(FARMIQ) metrics --out docs/operate/metrics.md
+	@$(PY) tools/dashboards
 
 texts: $(READY) ## write new texts of the pages into the catalogues of languages
 	@$(PY) tools/texts

@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, field_validator
 
-from farmiq.config.settings import Settings, required, setting
+from farmiq.config.settings import required, setting
+from farmiq.config.tracing import TracedSettings
 from farmiq.plumbing import addresses, mail
 
 
-class CloudSettings(Settings):
+class CloudSettings(TracedSettings):
     """In the data centre."""
 
     db_url: SecretStr = required(

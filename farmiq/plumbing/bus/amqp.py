@@ -44,8 +44,28 @@ class MissingError(ConnectionError):
     """An exchange or a queue is not there, and this login may not create it."""
 
 
+# Of these: the login, its rights, the vhost or the topology have to be mended.
+NEEDS_PERSON = (
+    MissingError,
+    amqp_stream.DeniedError,
+    amqp_stream.NoQueueError,
+    aiormq.exceptions.AuthenticationError,
+    aiormq.exceptions.ChannelAccessRefused,
+    aiormq.exceptions.ChannelPreconditionFailed,
+    aiormq.exceptions.ConnectionNotAllowed,
+    aiormq.exceptions.ProbableAuthenticationError,
+)
+
+
 class BusDownError(Exception):
-    """The broker did not confirm: nothing may be acknowledged on the strength of it."""
+    """The broker did not confirm: nothing may be acknowledged on the strength of it.
+
+    `needs_person`: trying again does not help until somebody acts.
+    """
+
+    def __init__(self, text: str, *, needs_person: bool = False) -> None:
+        super().__init__(text)
+        self.needs_person = needs_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +196,7 @@ class Publisher:
     """Publishes with confirms over one connection that is opened again when it is lost."""
 
     def __init__(self, url: str, *, name: str, topology: Topology, tls: Tls | None = None) -> None:
-        self._url, self._name, self._topology, self._tls = url, name, topology, tls
+        self._url, self.name, self._topology, self._tls = url, name, topology, tls
         self._stack = contextlib.AsyncExitStack()
         self._link: amqp_stream.Link | None = None
         self._opening: asyncio.Task[amqp_stream.Link] | None = None
@@ -191,7 +211,9 @@ class Publisher:
         except UNAVAILABLE as error:
             if link is not None and link is self._link:
                 await self._close_link()
-            raise BusDownError(f"not confirmed: {why(error)}") from error
+            raise BusDownError(
+                f"not confirmed: {why(error)}", needs_person=isinstance(error, NEEDS_PERSON)
+            ) from error
 
     async def problem(self) -> str | None:
         """What is wrong with the bus, in a sentence: it is asked on the way that publishes go."""
@@ -232,12 +254,12 @@ class Publisher:
     async def _connect(self) -> amqp_stream.Link:
         await self._close_link()
         async with asyncio.timeout(OPEN_TIMEOUT_S):
-            async with connection(self._url, name=self._name, tls=self._tls) as declaring:
+            async with connection(self._url, name=self.name, tls=self._tls) as declaring:
                 await ensure(declaring, self._topology)
             self._link = await self._stack.enter_async_context(
                 amqp_stream.opened(
                     self._url,
-                    name=self._name,
+                    name=self.name,
                     context=_tls_context(self._url, self._tls),
                     within_s=CONNECT_TIMEOUT_S,
                 )
