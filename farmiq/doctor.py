@@ -205,7 +205,9 @@ def _stores(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Prob
     probes: dict[str, Probe] = {}
     if settings.broker_monitor_url is not None:
         monitor_url = settings.broker_monitor_url
-        probes[f"{site} broker's store"] = partial(check_broker_store, site, monitor_url)
+        probes[f"{site} broker's store"] = partial(
+            check_broker_store, site, monitor_url, settings.tls
+        )
     if settings.s3_url is not None:
         url = settings.s3_url.get_secret_value()
         probes[f"{site} images"] = partial(_bucket, site, url, settings.tls)
@@ -354,11 +356,10 @@ async def _log(url: str, stream_name: str, db_url: str, tls: Tls) -> Finding:
     return detail, _remedy(bad, "see whether the database takes writes")
 
 
-async def check_broker_store(site: str, monitor_url: str) -> Finding:
+async def check_broker_store(site: str, monitor_url: str, tls: Tls) -> Finding:
     try:
-        async with httpx2.AsyncClient(timeout=broker_store.TIMEOUT_S, trust_env=False) as client:
-            answer = await client.get(broker_store.jsz_url(monitor_url))
-        use = broker_store.read_use(answer.raise_for_status().content)
+        async with httpx2.AsyncClient(trust_env=False, verify=tls.client()) as client:
+            use = await broker_store.use(client, monitor_url)
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
         variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
         return str(error), f"correct {variable}, or start the broker"

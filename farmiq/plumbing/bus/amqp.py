@@ -9,14 +9,16 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
+from farmiq.plumbing import hosts
 from farmiq.plumbing.bus import amqp_reader, amqp_stream
-from farmiq.plumbing.tls import Tls
+from farmiq.plumbing.tls import Tls, advice
 
 CONNECT_TIMEOUT_S = 10.0
 # To connect and declare everything: a slow broker takes longer than a caller waits.
@@ -173,13 +175,17 @@ async def _look_for(opened: AbstractConnection, topology: Topology) -> None:
 async def connection(
     url: str, *, name: str, tls: Tls | None = None
 ) -> AsyncIterator[AbstractConnection]:
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        opened = await aio_pika.connect(
-            url,
+    opened = await hosts.first(
+        url,
+        partial(
+            aio_pika.connect,
             ssl_context=_tls_context(url, tls),
             client_properties={"connection_name": name},
             connection_class=amqp_reader.Connection,
-        )
+        ),
+        failed=UNAVAILABLE,
+        within_s=CONNECT_TIMEOUT_S,
+    )
     try:
         yield opened
     finally:
@@ -323,4 +329,4 @@ async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, i
 
 
 def why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return advice(error) or str(error) or type(error).__name__

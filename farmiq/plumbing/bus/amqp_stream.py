@@ -19,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 from pamqp import base, commands, exceptions, frame, header, heartbeat
 from pamqp.common import FieldTable
 
+from farmiq.plumbing import hosts
+
 HEARTBEAT_S = 30
 PLAIN_PORT, TLS_PORT = 5672, 5671
 CHANNEL = 1
@@ -267,21 +269,12 @@ async def opened(
     url: str, *, name: str, context: ssl.SSLContext | None, within_s: float
 ) -> AsyncIterator[Link]:
     """A link to the broker of an amqp: or (with a context) amqps: address."""
-    parts = urlsplit(url)
-    async with asyncio.timeout(within_s):
-        port = parts.port or (TLS_PORT if context else PLAIN_PORT)
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
-        link = Link(reader, writer)
-        try:
-            await link.open(
-                user=unquote(parts.username or "guest"),
-                password=unquote(parts.password or "guest"),
-                vhost=unquote(parts.path[1:]) or "/",
-                name=name,
-            )
-        except BaseException:
-            writer.close()
-            raise
+    link = await hosts.first(
+        url,
+        lambda node: _open(node, name=name, context=context),
+        failed=(OSError, exceptions.PAMQPException),
+        within_s=within_s,
+    )
     tasks = [asyncio.create_task(link.listen()), asyncio.create_task(link.beat())]
     try:
         yield link
@@ -295,6 +288,24 @@ async def opened(
 def _closed(method: commands.Channel.Close | commands.Connection.Close) -> ClosedError:
     kind = DeniedError if method.reply_code in _NOT_ALLOWED else ClosedError
     return kind(f"{method.reply_code} {method.reply_text}")
+
+
+async def _open(url: str, *, name: str, context: ssl.SSLContext | None) -> Link:
+    parts = urlsplit(url)
+    port = parts.port or (TLS_PORT if context else PLAIN_PORT)
+    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+    link = Link(reader, writer)
+    try:
+        await link.open(
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+            vhost=unquote(parts.path[1:]) or "/",
+            name=name,
+        )
+    except BaseException:
+        writer.close()
+        raise
+    return link
 
 
 # A message as frames.
