@@ -77,7 +77,8 @@ def plan(site: str, target: Target, answers: Mapping[str, str], *, program: Path
         )
     other = {"edge": "cloud", "cloud": "edge"}.get(site)
     if other and target.at(UNITS / f"farmiq-{other}.service").exists():
-        raise InstallError(f"this machine is a {other} already: an edge and a cloud need one each")
+        name = {"edge": "an edge", "cloud": "a cloud"}[other]
+        raise InstallError(f"this machine is {name} already: an edge and a cloud need one each")
     return _agent(machine) if site == "device" else _site(machine)
 
 
@@ -293,7 +294,13 @@ def _backup_settings(machine: Machine) -> list[Step]:
         "FARMIQ_BACKUP_SPOOL": str(LIBRARY / OWNER / "backup"),
         "BACKUP_FILES": ",".join(files),
     }
-    return _environment("backup", values, "settings of your own: `farmiq config backup` lists all")
+    steps = _environment("backup", values, "settings of your own: `farmiq config backup` lists all")
+    where = urlsplit(machine.answers["backup"])
+    folder = Path(unquote(where.path))
+    # One that is there, on a mounted disk, is the operator's: OWNER must be able to write to it.
+    if where.scheme == "file" and not machine.target.at(folder).exists():
+        steps.append(Folder(path=folder, owner=OWNER, group=OWNER, mode=0o700))
+    return steps
 
 
 def _backup_units(machine: Machine) -> list[Unit]:
