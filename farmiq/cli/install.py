@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farmiq.cli import terminal
+from farmiq.cli import edge, terminal
 
 if TYPE_CHECKING:
-    from farmiq.install.questions import Question
+    from farmiq.install.prompts import Prompt
     from farmiq.install.sites import Plan
     from farmiq.install.steps import Target
 
 SITES = ("edge", "cloud", "device")
+# Answers that the cloud gave.
+ENROLLED = ("issuer", "audience")
 
 
 def install(
@@ -53,7 +55,7 @@ def install(
 
     terminal.check_known(site, SITES, f"there is no {site!r}; choose")
     if purge and not undo:
-        terminal.fail("--purge removes data: it is said with --undo", code=2)
+        terminal.fail("--purge removes data: it is lines with --undo", code=2)
     target = steps.Target(root.resolve())
     if os.geteuid() != 0 and not dry_run:
         terminal.fail("it makes users and units: run it as root")
@@ -92,38 +94,40 @@ def prepare(
     from farmiq.install import prepare as work
 
     terminal.check_known(site, SITES[:2], f"there is no site {site!r}; choose")
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(line: str) -> None:
-        said.append(line)
+        lines.append(line)
         terminal.progress()(line)
 
     environment = terminal.environment()
     terminal.needed(f"FARMIQ_{site.upper()}_DB_ADMIN_URL", environment)
     work.prepare(site, environment, store_port=store_port, say=say)
-    terminal.print_result({"done": said}, "ready")
+    terminal.print_result({"done": lines}, "ready")
 
 
 def _answers(site: str, target: "Target", file: Path | None) -> dict[str, str]:
     """Those of the file, else those of the last time, else asked for at a terminal."""
-    from farmiq.install import questions, steps
+    from farmiq.install import prompts, steps
 
     earlier = steps.read(target, site)
     if file is not None:
-        given = questions.read(file.read_text(encoding="utf-8"), site)
-        known = {
-            name: earlier.answers[name]
-            for name in ("issuer", "audience")
-            if earlier and name in earlier.answers
-        }
-        return questions.complete(site, {**known, **given}, target, None)
-    ask = _ask if sys.stdin.isatty() and not terminal.wants_json() and earlier is None else None
-    return questions.complete(site, earlier.answers if earlier else {}, target, ask)
+        given = prompts.read(file.read_text(encoding="utf-8"), site)
+        known = (
+            {}
+            if earlier is None
+            else {name: value for name, value in earlier.answers.items() if name in ENROLLED}
+        )
+        return prompts.complete(site, {**known, **given}, target, None)
+    typed = (
+        _prompt if sys.stdin.isatty() and not terminal.wants_json() and earlier is None else None
+    )
+    return prompts.complete(site, earlier.answers if earlier else {}, target, typed)
 
 
-def _ask(question: "Question", default: str) -> str:
+def _prompt(prompt: "Prompt", default: str) -> str:
     answer: str = typer.prompt(
-        f"{question.name}: {question.text}\n", default=default, show_default=bool(default), err=True
+        f"{prompt.name}: {prompt.text}\n", default=default, show_default=bool(default), err=True
     )
     return answer
 
@@ -155,10 +159,11 @@ def _enroll(answers: dict[str, str], target: "Target") -> dict[str, str]:
     """Register the edge's key; the code is good once and is not remembered."""
     from farmiq.edge.sync import enrolment
     from farmiq.install.engines import LIBRARY
-    from farmiq.plumbing.tls import Tls
 
+    if not edge.is_safe(answers["cloud"]):
+        terminal.fail(f"{answers['cloud']} is not https: the code would travel readable", code=2)
     file = target.at(LIBRARY / "farmiq-edge" / "edge-key.jwk")
-    made = enrolment.enroll(answers["cloud"].rstrip("/"), answers["code"], file, tls=Tls().client())
+    made = enrolment.enroll(answers["cloud"].rstrip("/"), answers["code"], file, tls=edge.tls())
     terminal.progress()(f"enrolled as {made['edge_cluster_id']} for {', '.join(made['tenants'])}")
     return {
         **answers,

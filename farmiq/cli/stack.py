@@ -139,9 +139,9 @@ def fetch(
     if browser:
         for package in (debian.HEADLESS, debian.CHROMIUM):
             places[package] = str(debian.chromium_path(downloads, package=package, say=say))
-        for name, package in {"strace": None, "systemd-analyze": "systemd"}.items():
-            found = debian.program_path(downloads, name, package=package, say=say)
-            places[name] = str(found)
+        for name, package in {"strace": "strace", "systemd-analyze": "systemd"}.items():
+            path = debian.program_path(downloads, name, package=package, say=say)
+            places[name] = str(path)
     terminal.print_result(places, *(f"{program:<23}  {place}" for program, place in places.items()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farmiq.install import units
-from farmiq.install.questions import LOOPBACK
+from farmiq.install.prompts import LOOPBACK
 from farmiq.install.steps import File, Folder, InstallError, Step, Target
 from farmiq.install.units import Section, Unit
 from farmiq.lab.stack import broker, postgres, rabbitmq, s3
@@ -197,10 +197,11 @@ def _store(machine: "Machine", engine: Engine) -> Installed:
         _read_by(user, identities, s3.identities(place.passwords)),
         File(path=place.folder / "filer.toml", text=s3.NAMES, group=user, mode=0o640),
     )
-    found = engine.urls(place)
     variable = f"FARMIQ_{machine.site.upper()}_S3_URL"
     ours = (unit, *_lan(machine)) if machine.site == "edge" and _is_reached(machine) else (unit,)
-    return Installed(user=user, steps=steps, units=ours, variables={variable: found[variable]})
+    return Installed(
+        user=user, steps=steps, units=ours, variables={variable: engine.urls(place)[variable]}
+    )
 
 
 def _lan(machine: "Machine") -> tuple[Unit, ...]:
@@ -224,8 +225,8 @@ def _lan(machine: "Machine") -> tuple[Unit, ...]:
 
 def _rabbitmq(machine: "Machine", engine: Engine) -> Installed:
     user, place = "farmiq-rabbitmq", _place(machine, engine, "farmiq-rabbitmq")
-    found = _debians_rabbitmq(machine.target)
-    variables = rabbitmq.node_environment(place.folder, PORTS, found)
+    installation = _debians_rabbitmq(machine.target)
+    variables = rabbitmq.node_environment(place.folder, PORTS, installation)
     own: Section = {
         **_state(user),
         "Environment": units.environment(variables),
@@ -237,12 +238,12 @@ def _rabbitmq(machine: "Machine", engine: Engine) -> Installed:
     }
     mapper = units.service(
         "farmiq-epmd", "FarmIQ cloud: names of Erlang's nodes", user=user, memory="64M",
-        start=f"{found.erlang}/epmd -port {PORTS['rabbitmq-epmd']} -address {LOOPBACK}",
+        start=f"{installation.erlang}/epmd -port {PORTS['rabbitmq-epmd']} -address {LOOPBACK}",
         unit={"After": "network.target"}, own={**own, **units.LOOPBACK},
     )  # fmt: skip
     server = units.service(
         user, "FarmIQ cloud: RabbitMQ", user=user, memory="2G",
-        start=str(found.scripts / "rabbitmq-server"),
+        start=str(installation.scripts / "rabbitmq-server"),
         unit={
             "After": "farmiq-epmd.service network.target",
             "Requires": "farmiq-epmd.service",

@@ -105,6 +105,6 @@ def _bus(environment: Mapping[str, str]) -> int:
             api.set_user(name, password=new_password())
         api.set_user(unquote(login.username or ""), password=unquote(login.password or ""))
         differences = broker.differences(api, want, users=True)
-        for each in differences:
-            broker.apply(api, want, each)
+        for difference in differences:
+            broker.apply(api, want, difference)
     return len(differences)

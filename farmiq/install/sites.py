@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from farmiq.install import engines, units
 from farmiq.install.engines import LIBRARY, SETTINGS
-from farmiq.install.questions import LOOPBACK
+from farmiq.install.prompts import LOOPBACK
 from farmiq.install.steps import Account, File, Folder, InstallError, Link, Step, Target
 from farmiq.install.units import Section, Unit
 from farmiq.lab.stack.engine import new_password

@@ -273,12 +273,12 @@ def _digest(path: Path) -> str:
 
 def _run(target: Target, program: str, *arguments: str) -> None:
     """Run one of the programs that change users, on the files of that machine."""
-    found = shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if found is None:
+    path = shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
         raise InstallError(f"{program} is not there: install Debian's package passwd")
     where = () if target.root == Path("/") else ("--prefix", str(target.root))
     done = subprocess.run(  # noqa: S603 - a list, never a shell
-        [found, *where, *arguments], capture_output=True, text=True, check=False
+        [path, *where, *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise InstallError(f"{program} {arguments[-1]}: {done.stderr.strip()}")

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.install import questions, sites, units
+from farmiq.install import prompts, sites, units
 from farmiq.install.steps import File, InstallError, Target
 from farmiq.lab.stack import broker, debian, engine
 from tests.support.engines import state_dir
@@ -120,10 +120,10 @@ def _backups(machine: Path) -> set[Path]:
 
 def test_at_most_five_questions_are_asked_and_each_has_a_default(machine: Path) -> None:
     target = Target(machine)
-    for site, asked in questions.QUESTIONS.items():
+    for site, asked in prompts.PROMPTS.items():
         assert len(asked) <= 5
-        answers = questions.complete(site, {}, target, lambda _, default: default)
-        assert list(answers) == [question.name for question in asked]
+        answers = prompts.complete(site, {}, target, lambda _, default: default)
+        assert list(answers) == [prompt.name for prompt in asked]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_answer_that_cannot_be_used_is_refused(
     machine: Path, site: str, answers: dict[str, str], words: str
 ) -> None:
     with pytest.raises(InstallError, match=re.escape(words)):
-        questions.complete(site, answers, Target(machine), None)
+        prompts.complete(site, answers, Target(machine), None)
 
 
 def test_machine_that_is_an_edge_does_not_become_a_cloud(machine: Path) -> None:
@@ -151,7 +151,7 @@ def test_machine_that_is_an_edge_does_not_become_a_cloud(machine: Path) -> None:
 
 def plan(machine: Path, site: str) -> sites.Plan:
     target = Target(machine)
-    answers = questions.complete(site, ANSWERS[site], target, None)
+    answers = prompts.complete(site, ANSWERS[site], target, None)
     return sites.plan(site, target, answers, program=sites.PROGRAM)
 
 

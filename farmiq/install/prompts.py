@@ -18,7 +18,7 @@ _ELSEWHERE = ("192.0.2.1", 9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Prompt:
     name: str
     text: str
     default: Callable[[Target], str] = lambda _: ""
@@ -72,28 +72,28 @@ def _own_address(_: Target) -> str:
         return address
 
 
-_BACKUP = Question(
+_BACKUP = Prompt(
     name="backup",
     text="where backups go, on another machine: file:///mnt/… or https://key:secret@host/bucket; "
     "empty: none are made",
     problem=_url("file", "https", "http"),
     is_secret=True,
 )
-QUESTIONS: Mapping[str, tuple[Question, ...]] = {
+PROMPTS: Mapping[str, tuple[Prompt, ...]] = {
     "edge": (
-        Question(
+        Prompt(
             name="cloud",
             text="address of the cloud, https://…; without one the edge works on its own",
             default=lambda _: NO_CLOUD,
             problem=_url("https", "http"),
         ),
-        Question(
+        Prompt(
             name="code",
             text="code of `farmiq edge invite` for this edge; empty: enrol later",
             is_secret=True,
         ),
-        Question(name="name", text="name of this edge", default=_hostname, problem=_id),
-        Question(
+        Prompt(name="name", text="name of this edge", default=_hostname, problem=_id),
+        Prompt(
             name="address",
             text="address of this machine in the barn, where devices and stations reach it",
             default=_own_address,
@@ -102,25 +102,25 @@ QUESTIONS: Mapping[str, tuple[Question, ...]] = {
         _BACKUP,
     ),
     "cloud": (
-        Question(
+        Prompt(
             name="public",
             text="address that people and edges use, https://… of the TLS proxy in front",
             default=lambda target: f"http://{_hostname(target)}:8080",
             problem=_url("https", "http"),
         ),
-        Question(
+        Prompt(
             name="listen",
             text="address to listen on: of this machine alone behind a proxy",
             default=lambda _: LOOPBACK,
             problem=_address,
         ),
-        Question(
+        Prompt(
             name="database",
             text="PostgreSQL as owner, postgresql://…; empty: one on this machine",
             problem=_url("postgresql"),
             is_secret=True,
         ),
-        Question(
+        Prompt(
             name="rabbitmq",
             text="management API of RabbitMQ as administrator, http(s)://user:password@host:15672; "
             "empty: Debian's on this machine",
@@ -130,24 +130,24 @@ QUESTIONS: Mapping[str, tuple[Question, ...]] = {
         _BACKUP,
     ),
     "device": (
-        Question(
+        Prompt(
             name="place",
             text="tenant/farm/barn/device/station, as `farmiq device add` was given them",
             problem=_place,
         ),
-        Question(
+        Prompt(
             name="edge",
             text="address of the edge, such as http://10.0.0.2:8081",
             problem=_url("http", "https"),
         ),
-        Question(
+        Prompt(
             name="url",
             text="the `url` that `farmiq device add` printed, mqtt://user:password@host:1883",
             problem=_url("mqtt", "mqtts"),
             is_secret=True,
         ),
-        Question(name="token", text="the `token` that it printed", is_secret=True),
-        Question(
+        Prompt(name="token", text="the `token` that it printed", is_secret=True),
+        Prompt(
             name="scale",
             text="the scale: serial:///dev/ttyUSB0 or tcp://host:port; empty: none",
             problem=_url("serial", "tcp"),
@@ -158,7 +158,7 @@ QUESTIONS: Mapping[str, tuple[Question, ...]] = {
 
 def read(text: str, site: str) -> dict[str, str]:
     """Answers of a file: a line `name=value` each; # begins a comment."""
-    known = {question.name for question in QUESTIONS[site]}
+    known = {prompt.name for prompt in PROMPTS[site]}
     answers = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -175,18 +175,18 @@ def complete(
     site: str,
     given: Mapping[str, str],
     target: Target,
-    ask: Callable[[Question, str], str] | None,
+    typed: Callable[[Prompt, str], str] | None,
 ) -> dict[str, str]:
-    """An answer to each question: given, asked for, or the default. Raises InstallError."""
+    """An answer to each prompt: given, asked for, or the default. Raises InstallError."""
     answers = dict(given)
-    for question in QUESTIONS[site]:
-        if question.name not in answers:
-            default = question.default(target)
-            answers[question.name] = ask(question, default) if ask else default
-        answer = answers[question.name]
-        problem = question.problem(answer)
+    for prompt in PROMPTS[site]:
+        if prompt.name not in answers:
+            default = prompt.default(target)
+            answers[prompt.name] = typed(prompt, default) if typed else default
+        answer = answers[prompt.name]
+        problem = prompt.problem(answer)
         if re.search(r"[\s\"'\\$`]", answer):
             problem = "no spaces, quotes, backslashes or dollar signs"
         if problem:
-            raise InstallError(f"{question.name}: {problem}")
+            raise InstallError(f"{prompt.name}: {problem}")
     return answers
