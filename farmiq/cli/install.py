@@ -133,11 +133,15 @@ def _prompt(prompt: "Prompt", default: str) -> str:
 
 
 def _program(target: "Target") -> Path:
-    """The one that runs here, or the usual place in another system."""
+    """The one that runs here, or the usual place in another system.
+
+    By its link if that leads here: an upgrade moves the link.
+    """
     from farmiq.install.sites import PROGRAM
 
     here = Path(sys.executable).with_name("farmiq")
-    return here if target.root == Path("/") and here.exists() else PROGRAM
+    elsewhere = target.root != Path("/") or not here.exists()
+    return PROGRAM if elsewhere or PROGRAM.resolve() == here.resolve() else here
 
 
 def _plan(site: str, target: "Target", answers: dict[str, str], program: Path) -> "Plan":

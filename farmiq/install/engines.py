@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 SETTINGS = Path("/etc/farmiq")
 LIBRARY = Path("/var/lib")
 GRPC = 10_000
-_STORE = {"s3": 8333, "filer": 8888, "volume": 9340, "master": 9333, "admin": 23646}
+# Where stations reach the store. SeaweedFS itself has another port: it does not start if its own is
+# taken on any address of the machine.
+UPLOAD_PORT = 8333
+_STORE = {"s3": 8343, "filer": 8888, "volume": 9340, "master": 9333, "admin": 23646}
 PORTS: Mapping[str, int] = {
     "mqtt-edge": 1883, "mqtt-edge-nats": 4222, "mqtt-edge-monitor": 8222,
     "mqtt-cloud": 1883, "mqtt-cloud-nats": 4222, "mqtt-cloud-monitor": 8222,
@@ -206,17 +209,20 @@ def _store(machine: "Machine", engine: Engine) -> Installed:
 
 def _lan(machine: "Machine") -> tuple[Unit, ...]:
     """Stations upload from the barn; the store's other ports ask for no login and stay closed."""
-    port, name = PORTS["s3"], "farmiq-store-lan"
+    name = "farmiq-store-lan"
     socket = Unit(
         name=f"{name}.socket",
         sections={
             "Unit": {"Description": "FarmIQ edge: uploads from the barn"},
-            "Socket": {"ListenStream": f"{machine.answers['address']}:{port}", "FreeBind": "yes"},
+            "Socket": {
+                "ListenStream": f"{machine.answers['address']}:{UPLOAD_PORT}",
+                "FreeBind": "yes",
+            },
         },
     )
     proxy = units.service(
         name, "FarmIQ edge: uploads from the barn", user="farmiq-store", memory="128M",
-        start=f"/lib/systemd/systemd-socket-proxyd {LOOPBACK}:{port}",
+        start=f"/lib/systemd/systemd-socket-proxyd {LOOPBACK}:{PORTS['s3']}",
         unit={"Requires": f"{name}.socket", "After": f"{name}.socket farmiq-store.service"},
         own={"Type": "notify"},
     )  # fmt: skip

@@ -178,7 +178,9 @@ def _edge_values(machine: Machine) -> dict[str, str]:
         "FARMIQ_EDGE_HTTP_PORT": str(HTTP_PORT["edge"]),
         "FARMIQ_EDGE_TIMEZONE": _timezone(machine.target),
         "FARMIQ_STATE_DIR": str(machine.state),
-        "FARMIQ_EDGE_S3_PUBLIC_URL": f"http://{answers['address']}:{engines.PORTS['s3']}",
+        "FARMIQ_EDGE_S3_PUBLIC_URL": ""
+        if answers["address"] == LOOPBACK
+        else f"http://{answers['address']}:{engines.UPLOAD_PORT}",
         "FARMIQ_DEVICES_MQTT_URL": f"mqtt://{answers['address']}:{engines.PORTS['mqtt-edge']}",
         "FARMIQ_EDGE_BROKER_CALLOUT_KEY_FILE": str(CALLOUT_KEY),
         "EDGE_DISK_PATHS": str(LIBRARY),
