@@ -224,7 +224,8 @@ def _lan(machine: "Machine") -> tuple[Unit, ...]:
         name, "FarmIQ edge: uploads from the barn", user="farmiq-store", memory="128M",
         start=f"/lib/systemd/systemd-socket-proxyd {LOOPBACK}:{PORTS['s3']}",
         unit={"Requires": f"{name}.socket", "After": f"{name}.socket farmiq-store.service"},
-        own={"Type": "notify"},
+        # Its socket starts it; it has no word of being ready that reaches systemd from here.
+        own={"Restart": "on-failure"},
     )  # fmt: skip
     return socket, proxy
 

@@ -242,7 +242,10 @@ def _sealing_key(path: Path, group: str) -> File:
 
 
 def _prepare(machine: Machine, started: list[Unit]) -> Unit:
-    names = " ".join(unit.name for unit in started if unit.name.endswith(".service"))
+    servers = [
+        unit for unit in started if "socket" not in str(unit.sections["Unit"].get("Requires"))
+    ]
+    names = " ".join(unit.name for unit in servers if unit.name.endswith(".service"))
     arguments = f" --store-port {engines.PORTS['filer']}"
     return units.service(
         "farmiq-prepare",
