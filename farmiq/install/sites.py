@@ -151,7 +151,8 @@ def _site(machine: Machine) -> Plan:
     steps += [step for engine in chosen for step in engine.steps]
     steps += _keys(machine)
     steps += _environment(site, values, f"settings of your own: `farmiq config {site}` lists all")
-    steps.append(_file("admin", admin))
+    # After the services' own settings: the owner cannot enter their folder.
+    steps.append(_file("admin", {**admin, "FARMIQ_STATE_DIR": str(LIBRARY / OWNER)}))
     wanted = [unit for engine in chosen for unit in engine.units]
     wanted += [_prepare(machine, wanted), _services(machine, chosen)]
     if answers["backup"]:
@@ -356,7 +357,12 @@ def _enabled(name: str, description: str, wanted: list[Unit]) -> list[Step]:
     starters = [unit.name for unit in wanted if unit.name.endswith((".timer", ".socket"))]
     started = {f"{starter.rpartition('.')[0]}.service" for starter in starters}
     names = tuple(unit.name for unit in wanted if unit.name not in started)
-    everything = units.target(name, description, names)
+    lasting = tuple(
+        unit.name
+        for unit in wanted
+        if unit.sections.get("Service", {}).get("Restart") == "always" and unit.name not in started
+    )
+    everything = units.target(name, description, names, lasting)
     boot = UNITS / "multi-user.target.wants"
     listed = [*(unit.part_of(everything.name) for unit in wanted), everything]
     return [

@@ -100,12 +100,19 @@ def timer(name: str, description: str, *, calendar: str) -> Unit:
     )
 
 
-def target(name: str, description: str, wants: tuple[str, ...]) -> Unit:
-    """All units of a site under one name; it starts with the machine."""
+def target(name: str, description: str, wants: tuple[str, ...], lasting: tuple[str, ...]) -> Unit:
+    """All units of a site under one name; it starts with the machine.
+
+    What is `lasting` is started whenever it is not running, also if what it waits for has failed.
+    """
     return Unit(
         name=f"{name}.target",
         sections={
-            "Unit": {"Description": description, "Wants": " ".join(wants)},
+            "Unit": {
+                "Description": description,
+                "Wants": " ".join(wants),
+                "Upholds": " ".join(lasting),
+            },
             "Install": {"WantedBy": "multi-user.target"},
         },
     )
