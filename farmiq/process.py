@@ -4,11 +4,13 @@ A service that fails starts again and is named in /readyz meanwhile; the others 
 """
 
 import asyncio
+import contextlib
 import gc
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 
 from farmiq import __version__, config, crash, services
-from farmiq.plumbing import connections, db, http, log, migrations, tokens
+from farmiq.messages.contract import CONTRACT
+from farmiq.plumbing import connections, db, http, log, migrations, presence, tokens
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.runtime import run
 
@@ -48,6 +50,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         server = http.HttpServer(
             title=f"farmiq {site}",
             version=__version__,
+            contract=CONTRACT,
             actions_per_minute=own.actions_per_minute,
             request_within_s=own.request_within_s,
             limits=own.limits,
@@ -56,20 +59,36 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)
         server.ready("schema", schema.problem)
-        for service in chosen:
-            if service.site == site:
-                parts[service.name] = _run(service, own, server.part(service.name), schema)
+        revision = migrations.newest(services.SQL[site])[:4]
+        db.say_revision(site, revision)
+        mine = [service for service in chosen if service.site == site]
+        for service in mine:
+            parts[service.name] = _run(service, own, server.part(service.name), schema)
+        parts[f"{site} presence"] = _stay(schema, [service.name for service in mine], revision)
         parts[f"{site} http"] = http.serve(
             server, host=own.http_host, port=own.http_port, tls=own.tls
         )
     # What a batch makes is gone with the batch: searching it for cycles cost a sixth of our time.
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    code = await run.together(parts, expected=(*EXPECTED, OSError))
+    async with _traces(next(iter(settings.values()))):
+        code = await run.together(parts, expected=(*EXPECTED, OSError))
     for schema in schemas:
         if schema.failure is not None:
             raise schema.failure
     return code
+
+
+@contextlib.asynccontextmanager
+async def _traces(settings: config.EdgeSettings | config.CloudSettings) -> AsyncIterator[None]:
+    if settings.otlp_endpoint is None:
+        yield
+        return
+    from farmiq.plumbing import otlp  # noqa: PLC0415 - costs nothing where traces are off
+
+    headers = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
+    async with otlp.exporting(settings.otlp_endpoint, ratio=settings.trace_ratio, headers=headers):
+        yield
 
 
 async def _run(
@@ -97,11 +116,16 @@ async def _run(
     await run.restarting(service.name, start, fatal=fatal, failed=server.failed)
 
 
+async def _stay(schema: "Schema", names: list[str], revision: str) -> None:
+    await schema.until_right()
+    await presence.stay(schema.url, services=names, version=__version__, revision=revision)
+
+
 class Schema:
     """The site's database: services wait until it answers, and do not start on a wrong one."""
 
     def __init__(self, site: str, url: str) -> None:
-        self._site, self._url = site, url
+        self._site, self.url = site, url
         self._looking = asyncio.Lock()
         self._problem: str | None = "not looked at yet"
         self.failure: NotStartableError | None = None
@@ -127,10 +151,10 @@ class Schema:
 
     def _why_not_startable(self) -> NotStartableError | None:
         # Companies meet in the cloud's database alone; the edge is one operator's machine.
-        if self._site == "cloud" and (why := db.role_problem(self._url)):
+        if self._site == "cloud" and (why := db.role_problem(self.url)):
             return WrongRoleError(
                 f"{self._site} database: {why}. Set FARMIQ_{self._site.upper()}_DB_URL to the "
                 "login farmiq_service, which `farmiq migrate` makes"
             )
-        why = migrations.problem(self._url, services.SQL[self._site])
+        why = migrations.problem(self.url, services.SQL[self._site])
         return WrongSchemaError(f"{self._site} database: {why}") if why else None

@@ -123,7 +123,7 @@ def down(
 def fetch(
     *,
     browser: Annotated[
-        bool, typer.Option(help="Also get what only tests use: Chromium, strace, systemd-analyze.")
+        bool, typer.Option(help="Also get what only tests use: Chromium, strace, promtool ….")
     ] = False,
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
@@ -142,6 +142,7 @@ def fetch(
         for name, package in {"strace": "strace", "systemd-analyze": "systemd"}.items():
             path = debian.program_path(downloads, name, package=package, say=say)
             places[name] = str(path)
+        places["promtool"] = str(debian.promtool_path(downloads, say=say))
     terminal.print_result(places, *(f"{program:<23}  {place}" for program, place in places.items()))
 
 

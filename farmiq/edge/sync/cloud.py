@@ -12,9 +12,10 @@ import msgspec
 from farmiq.config import EdgeSettings
 from farmiq.edge.identity import Identity
 from farmiq.edge.sync.rules import ACCEPTED, CloudResponse
+from farmiq.messages import contract
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
-from farmiq.plumbing import http_client
+from farmiq.plumbing import http_client, tracing
 from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
@@ -63,6 +64,8 @@ class Cloud:
             return CloudResponse(413, problem=f"{len(body)} bytes are more than a batch may have")
         token = self._identity.token(tenant_id, role="admin" if republish else None)
         headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
+        if tracing.is_on():
+            headers["traceparent"] = tracing.batch_traceparent(batch_id, tracing.FORWARD.name)
         if not self._compress or len(body) < _WORTH_COMPRESSING:
             return await self._post(ROUTE, body, headers)
         packed = {**headers, "Content-Encoding": "gzip"}
@@ -120,6 +123,7 @@ class Cloud:
             answer.status,
             body=answer.json(),
             etag=answer.headers.get("ETag"),
+            contract=contract.parse(answer.headers.get(contract.HEADER)),
             retry_after_s=retry_after_s(answer.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 

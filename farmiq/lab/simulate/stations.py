@@ -106,8 +106,9 @@ class Birds:
             for number in range(1, self.count + 1)
         )
 
-    def weigh(self, animal: Animal) -> float:
-        return round(self.mean_kg(datetime.now(UTC)) * animal.vigour, 3)
+    def weigh(self, animal: Animal, at: datetime | None = None) -> float:
+        """What it weighs now, or weighed then."""
+        return round(self.mean_kg(at or datetime.now(UTC)) * animal.vigour, 3)
 
     def settings(self) -> dict[str, str]:
         """A scale for birds is finer than one for pigs."""
@@ -193,6 +194,8 @@ class Stage:
     async def _picture(self) -> bytes:
         # A picture of the moment after an animal left was asked for because of it: it is its own.
         here, given = self.here, self.given
+        if here is not None and herd.has_left(here, after_s=time.monotonic() - self._began):
+            here = None
         self.pictures += 1
         self.drawing += 1
         try:
@@ -252,6 +255,8 @@ class SimulatedStation:
     kills: int = 0
     # The agent through simulate/moved.py, whose wall clock can be moved.
     movable: bool = False
+    # Where the agent's code is, with its environment, if it is of another version.
+    tree: Path | None = None
     stage: Stage | None = None
     # Who stands on the scale is the last one.
     ending: bool = False
@@ -290,9 +295,13 @@ class SimulatedStation:
         assert self.stage is not None, "the hardware is there before the agent"  # noqa: S101
         module = ("farmiq.lab.simulate.moved",) if self.movable else ("farmiq", "agent", "run")
         launch = processes.Launch(
-            argv=(sys.executable, "-m", *module),
+            argv=(
+                str(self.tree / ".venv" / "bin" / "python") if self.tree else sys.executable,
+                "-m",
+                *module,
+            ),
             environment=config.environment(over=self._environment(self.stage)),
-            folder=Path.cwd(),
+            folder=self.tree or Path.cwd(),
             log=self.folder / "agent.log",
         )
         log = launch.log

@@ -267,6 +267,7 @@ def configuration(
     consumers_in_memory: bool = False,
     mqtt_host: str = HOST,
     log: Path | None = None,
+    store_wait_s: int = STORE_WAIT_S,
 ) -> str:
     """Return the text of a broker's configuration file.
 
@@ -301,7 +302,7 @@ mqtt {{
   host: {mqtt_host}
   port: {mqtt_port}
   ack_wait: "{ACK_WAIT_S}s"
-  js_api_timeout: "{STORE_WAIT_S}s"
+  js_api_timeout: "{store_wait_s}s"
   max_ack_pending: {MAX_ACK_PENDING}
 {in_memory}}}
 
