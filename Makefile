@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 LAST_FAILED := .pytest_cache/v/cache/lastfailed
 
-.PHONY: help demo smoke test test-fast test-again test-long pictures check bench bench-long requirements docs texts lock sbom audit clean
+.PHONY: help demo smoke test test-fast test-again test-long pictures check bench bench-long requirements docs kubernetes archive prove-install texts lock sbom audit clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,15 @@ docs: $(READY) ## make docs/asyncapi.json, docs/openapi-*.json, metrics.md, dash
 	@for site in edge cloud; do $(FARMIQ) openapi $$site --out docs/openapi-$$site.json; done
 	@$(FARMIQ) metrics --out docs/operate/metrics.md
 	@$(PY) tools/dashboards
+
+kubernetes: $(READY) ## make deploy/kubernetes again from the services, queues and routes
+	@$(PY) tools/kubernetes
+
+archive: $(READY) ## all that a Debian machine without internet needs, in one file below dist/
+	@$(PY) tools/archive $(ARGS)
+
+prove-install: archive ## install that archive on a bare Debian, boot, use, break and undo it (root)
+	@tools/prove-install
 
 texts: $(READY) ## write new texts of the pages into the catalogues of languages
 	@$(PY) tools/texts

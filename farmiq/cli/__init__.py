@@ -26,6 +26,7 @@ from farmiq.cli import (
     edge,
     farm,
     feed,
+    install,
     key,
     kpi,
     losses,
@@ -53,8 +54,8 @@ from farmiq.cli import trace as trace_command
 
 app = terminal.Group(
     "FarmIQ: from the barn to the screen; nothing lost, nothing twice, and proof of it.\n\n"
-    "Start with `farmiq demo`. To install a site: `farmiq config edge`, `farmiq migrate edge`, "
-    "`farmiq run edge`; the same for the cloud. On a weigh station: `farmiq agent run`.",
+    "Start with `farmiq demo`. To install a machine: `farmiq install edge`, `cloud` or `device`. "
+    "By hand: `farmiq config edge`, `farmiq migrate edge`, `farmiq run edge`.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -219,6 +220,9 @@ def config(
     terminal.check_known(site, known, f"there is no site {site!r}; choose one of")
     typer.echo(settings.template(site), nl=False)
 
+
+app.command(shared=terminal.JSON, rich_help_panel=SET_UP)(install.install)
+app.command(shared=terminal.JSON, rich_help_panel=SET_UP)(install.prepare)
 
 # Panels are shown in the order of their first command.
 app.command(shared=terminal.JSON, rich_help_panel=DEVELOP)(demo.smoke)

@@ -91,11 +91,11 @@ def enroll(
     """
     from farmiq.edge.sync import enrolment
 
-    if not plain_http and not _is_safe(cloud):
+    if not plain_http and not is_safe(cloud):
         terminal.fail(
             f"{cloud} is not https: the code would travel readable (--plain-http)", code=2
         )
-    made = enrolment.enroll(cloud.rstrip("/"), code, key_file, tls=_tls(), algorithm=algorithm)
+    made = enrolment.enroll(cloud.rstrip("/"), code, key_file, tls=tls(), algorithm=algorithm)
     settings = {
         "FARMIQ_CLOUD_URL": cloud.rstrip("/"),
         "FARMIQ_EDGE_CLUSTER_ID": made["edge_cluster_id"],
@@ -131,7 +131,7 @@ def rotate(
     for name in ("FARMIQ_CLOUD_URL", "FARMIQ_EDGE_KEY_FILE"):
         terminal.needed(name, environment)
     settings = EdgeSettings.load_some(environment)
-    made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=_tls())
+    made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=tls())
     terminal.print_result(
         made, f"new key {made['key_id']}; the old one is good until {made['old_key_until']}"
     )
@@ -263,14 +263,14 @@ def _actor() -> str:
     return f"cli:{getpass.getuser()}"
 
 
-def _is_safe(url: str) -> bool:
+def is_safe(url: str) -> bool:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _tls() -> Any:
+def tls() -> Any:
     from farmiq.config import EdgeSettings
 
     return EdgeSettings.load_some(terminal.environment()).tls.client()

@@ -57,6 +57,7 @@ EXIT_CODES = {
     "DemoError": 1,
     "DeviceExistsError": 1,
     "EnrolmentError": 1,
+    "InstallError": 1,
     "InvalidDeviceError": 2,
     "NoCameraError": 1,
     "NotAllowedError": 1,

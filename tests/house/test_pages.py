@@ -18,6 +18,7 @@ NOT_RUN = {
 # Pages whose commands are only looked up in the tree of commands, and why.
 LOOKED_UP = {
     "docs/operate/agent.md",  # systemd and a weigh station of one's own
+    "docs/operate/deploy.md",  # root, and systemd; tools/prove-install runs them
     "docs/operate/backup.md",  # a second machine; test_backup.py runs them
     "docs/operate/cameras.md",  # a camera's login and messages
     "docs/operate/edge-console.md",  # a tenant that is registered

@@ -21,7 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 from farmiq import config
-from farmiq.lab.stack import files
+from farmiq.lab.stack import files, processes
 from farmiq.lab.stack.engine import (
     HOST,
     NotReadyError,
@@ -265,14 +265,18 @@ def configuration(
     users_file: str | None = None,
     callout: tuple[str, str] | None = None,
     consumers_in_memory: bool = False,
+    mqtt_host: str = HOST,
+    log: Path | None = None,
     store_wait_s: int = STORE_WAIT_S,
 ) -> str:
     """Return the text of a broker's configuration file.
 
     With `users_file` the users are those of that file, which may change while the broker runs. With
     `callout` (public key of whoever answers, password of its login) all others are asked for.
-    Whoever asks at `monitor_port` is told who is connected and how much each sent.
+    Whoever asks at `monitor_port` is told who is connected and how much each sent. `log` is a file
+    of which a few are kept; without it the log goes where the process writes.
     """
+    logged = "" if log is None else _log_text(log)
     in_memory = "  consumer_memory_storage: true\n" if consumers_in_memory else ""
     monitor = "" if monitor_port is None else f'http: "{HOST}:{monitor_port}"\n'
     accounts = "\n".join(f"    {_user_text(user, password)}" for user, password in users)
@@ -283,7 +287,7 @@ def configuration(
 server_name: {json.dumps(f"farmiq-{name}")}
 host: {HOST}
 port: {nats_port}
-{monitor}pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
+{monitor}{logged}pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
 max_payload: {MAX_PAYLOAD_BYTES}
 
 jetstream {{
@@ -295,7 +299,7 @@ jetstream {{
 }}
 
 mqtt {{
-  host: {HOST}
+  host: {mqtt_host}
   port: {mqtt_port}
   ack_wait: "{ACK_WAIT_S}s"
   js_api_timeout: "{store_wait_s}s"
@@ -306,6 +310,11 @@ mqtt {{
 {callout_text}{known}
 }}
 """
+
+
+def _log_text(log: Path) -> str:
+    limits = f"logfile_size_limit: {processes.LOG_LIMIT_BYTES}\nlogfile_max_num: 3\n"
+    return f"log_file: {json.dumps(str(log))}\n{limits}"
 
 
 def _callout_text(users: list[tuple[User, str]], issuer: str) -> str:

@@ -86,18 +86,20 @@ def chromium_path(cache: Path, *, package: str = HEADLESS, say: Say = lambda _: 
     return target / CHROMIUM
 
 
-def strace_path(cache: Path, *, say: Say = lambda _: None) -> Path:
-    """Return a strace to run: the installed one, else one extracted into the cache."""
-    installed = shutil.which("strace")
+def program_path(
+    cache: Path, name: str, *, package: str | None = None, say: Say = lambda _: None
+) -> Path:
+    """Return a program to run: the installed one, else one extracted into the cache."""
+    installed = shutil.which(name)
     if installed is not None:
         return Path(installed)
     if not usable():
         raise StackError(
-            "No strace on the PATH, and this is no Debian system to take it from: install it."
+            f"No {name} on the PATH, and this is no Debian system to take it from: install it."
         )
-    target = cache.resolve() / "strace"
-    extract(("strace",), target, say=say)
-    return target / "usr/bin/strace"
+    target = cache.resolve() / name
+    extract((package or name,), target, say=say, finish=lambda draft: _wrap(draft, target, name))
+    return target / name
 
 
 def promtool_path(cache: Path, *, say: Say = lambda _: None) -> Path:
@@ -146,6 +148,14 @@ def fonts_configuration(target: Path) -> str:
   <cachedir>{target}/fonts-cache</cachedir>
 </fontconfig>
 """
+
+
+def _wrap(draft: Path, target: Path, name: str) -> None:
+    folders = [target / folder.relative_to(draft) for folder in library_folders(draft)]
+    libraries = ":".join(str(folder) for folder in folders)
+    start = f'LD_LIBRARY_PATH="{libraries}" exec "{target}/usr/bin/{name}" "$@"'
+    (draft / name).write_text(f"#!/bin/sh\n{start}\n", encoding="utf-8")
+    (draft / name).chmod(0o755)
 
 
 def _wrap_chromium(draft: Path, target: Path) -> None:

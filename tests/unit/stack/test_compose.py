@@ -9,9 +9,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from farmiq import config
-from farmiq.lab.stack import ENGINES, broker, engine, engines
+from farmiq.lab.stack import ENGINES, broker, engine, engines, postgres, rabbitmq, s3
 from farmiq.lab.stack.broker import Broker
 from farmiq.plumbing.broker import nats_jwt
+from tests.support.engines import state_dir
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[
@@ -77,6 +78,23 @@ def test_brokers_file_in_deploy_is_read_by_the_broker(one: Broker, tmp_path: Pat
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_images_are_of_the_versions_that_the_tests_run() -> None:
+    """Of RabbitMQ that is Debian's, and 3.10 until there is one on this machine."""
+    found = rabbitmq.installed() or rabbitmq.extracted(state_dir() / "engines")
+    version = ".".join((found.version if found else "3.10").split(".")[:2])
+    server = ".".join(engine.wheel(postgres.WHEEL).version.split(".")[:2])
+    nats = f"nats:{engine.wheel(broker.WHEEL).version}"
+
+    assert {name: service["image"] for name, service in SERVICES.items()} == {
+        "postgres-edge": f"postgres:{server}",
+        "postgres-cloud": f"postgres:{server}",
+        "mqtt-edge": nats,
+        "mqtt-cloud": nats,
+        "rabbitmq": f"rabbitmq:{version}-management",
+        "s3": f"chrislusf/seaweedfs:{engine.wheel(s3.WHEEL).version}",
+    }
 
 
 def test_rabbitmq_has_the_management_api_on_loopback() -> None:
