@@ -157,7 +157,8 @@ async def test_an_id_of_128_characters_is_kept(client: httpx2.AsyncClient) -> No
 
 async def test_alive_and_version(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/healthz")).json() == {"status": "ok"}
-    assert (await client.get("/version")).json() == {"name": "farmiq test", "version": "1.2.3"}
+    answer = await client.get("/version")
+    assert answer.json() == {"name": "farmiq test", "version": "1.2.3", "contract": 0}
 
 
 async def test_readiness_names_what_is_wrong(
