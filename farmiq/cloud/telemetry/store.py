@@ -48,7 +48,7 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     readings = [telemetry.read_ingested(event.payload) for event in events]
     new = await insert_readings(tx, events, readings)
     if new:
-        await _mark(
+        await mark(
             tx,
             buckets.dirty_ranges(
                 ((event.tenant_id, str(event.device_id), reading.metric_type), event.occurred_at)
@@ -122,7 +122,7 @@ async def insert_readings(
     return new
 
 
-async def _mark(tx: db.Connection, ranges: Sequence[DirtyRange], *, sent: bool = False) -> None:
+async def mark(tx: db.Connection, ranges: Sequence[DirtyRange], *, sent: bool = False) -> None:
     """Mark the buckets that change with what this transaction stores."""
     if ranges:
         await tx.execute(_MARK.encode(), [*rollups.mark_values(ranges), sent])
@@ -225,6 +225,6 @@ async def store_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int
     )  # fmt: skip
     # A day is in no longer bucket.
     parts = [(row[:3], row[4]) for row in rows if row[3] != "1d"]
-    await _mark(tx, buckets.dirty_ranges(parts), sent=True)
+    await mark(tx, buckets.dirty_ranges(parts), sent=True)
     await sink.notify_pages(tx, "telemetry_changed", edges_events)
     return len(rows)
