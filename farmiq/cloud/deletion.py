@@ -11,10 +11,9 @@ the same command does the rest.
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal, LiteralString
 from uuid import UUID
@@ -163,8 +162,7 @@ async def delete(
     guarded = {*(rows.table for rows in going), *(table for table, _, _ in renamed)}
     for table in guarded:
         await tx.execute(_alter(table, "disable trigger user"))
-    for rows in going:
-        done.rows[rows.table] = (await tx.execute(_delete(rows), rows.values)).rowcount
+    done.rows = await _delete(tx, going)
     for table, column, kind in renamed:
         await _rename(tx, _named(table, column, kind, subject), column, kind, subject)
     for table in guarded:
@@ -267,14 +265,9 @@ async def _columns(tx: db.Connection) -> dict[str, dict[str, str]]:
 
 
 async def _rows(tx: db.Connection, subject: Subject) -> list[_Rows]:
-    """What goes, each table before those that it refers to."""
     tables = await _columns(tx)
-    found = {}
-    for table, columns in tables.items():
-        if rows := _of(subject, table, columns):
-            found[table] = rows
-    order = await _children_first(tx)
-    return [found[table] for table in order if table in found]
+    found = [_of(subject, table, columns) for table, columns in tables.items()]
+    return [rows for rows in found if rows is not None]
 
 
 def _of(subject: Subject, table: str, columns: dict[str, str]) -> _Rows | None:
@@ -320,25 +313,6 @@ def _medicines(subject: Subject) -> list[_Rows]:
     return [_Rows("barn_events", where, (subject.tenant_id, subject.device_id))]
 
 
-async def _children_first(tx: db.Connection) -> list[str]:
-    rows = await db.fetch_all(
-        tx,
-        """
-        select c.relname, array_remove(array_agg(p.relname::text), null)
-        from pg_class c
-          left join pg_constraint f on f.confrelid = c.oid and f.contype = 'f'
-            and f.conrelid <> c.oid
-          left join pg_class p on p.oid = f.conrelid
-        where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
-          and not c.relispartition
-        group by 1
-        """,
-    )
-    return list(
-        TopologicalSorter({table: set(children) for table, children in rows}).static_order()
-    )
-
-
 async def _texts(tx: db.Connection, subject: Subject) -> list[tuple[str, str, str]]:
     """Columns of the company's tables that may name the person: what stays gets another name."""
     if subject.kind != "person":
@@ -380,9 +354,29 @@ async def _count(tx: db.Connection, rows: _Rows) -> int:
     return count
 
 
-def _delete(rows: _Rows) -> sql.Composed:
-    statement = sql.SQL("delete from {} t where ").format(sql.Identifier(rows.table))
-    return statement + sql.SQL(rows.where)  # type: ignore[arg-type]
+async def _delete(tx: db.Connection, going: Sequence[_Rows]) -> dict[str, int]:
+    """Delete these rows in one statement: tables that refer to each other have no order."""
+    if not going:
+        return {}
+    parts = [
+        sql.SQL("{} as (delete from {} t where ").format(
+            sql.Identifier(f"in_{rows.table}"), sql.Identifier(rows.table)
+        )
+        + sql.SQL(rows.where)  # type: ignore[arg-type]
+        + sql.SQL(" returning 1)")
+        for rows in going
+    ]
+    counts = [
+        sql.SQL("(select count(*) from {})").format(sql.Identifier(f"in_{rows.table}"))
+        for rows in going
+    ]
+    statement = (
+        sql.SQL("with ") + sql.SQL(", ").join(parts) + sql.SQL(" select ")
+        + sql.SQL(", ").join(counts)
+    )  # fmt: skip
+    cursor = await tx.execute(statement, [value for rows in going for value in rows.values])
+    (deleted,) = await cursor.fetchall()
+    return dict(zip((rows.table for rows in going), deleted, strict=True))
 
 
 async def _unforce(tx: db.Connection, tables: Collection[str]) -> None:

@@ -110,8 +110,8 @@ class CloudSettings(Settings):
     s3_url: SecretStr | None = setting(
         "FARMIQ_CLOUD_S3_URL",
         None,
-        "the cloud's bucket for images and older readings, https://key:secret@host/bucket; without it "
-        "cloud-media-store knows of images, but has none",
+        "the cloud's bucket for images and older readings, https://key:secret@host/bucket; "
+        "without it cloud-media-store knows of images, but has none",
     )
     s3_public_url: str | None = setting(
         "FARMIQ_CLOUD_S3_PUBLIC_URL",

@@ -6,6 +6,7 @@ Whoever needs this imports it there: pyarrow takes 60 MB of memory.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO, Literal
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,10 +58,17 @@ def _stored(column: Any, kind: Kind) -> Any:
 
 
 def from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table to download: an id is text there."""
-    columns = zip(*rows, strict=True)
-    values = [list(column) for column in columns] or [[] for _ in names]
-    return pa.table(dict(zip(names, values, strict=True)))
+    """A table to download: ids are text there, and so is a column of values of many kinds."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    return pa.table(dict(zip(names, map(_column, columns), strict=True)))
+
+
+def _column(values: list[Any]) -> Any:
+    plain = [str(value) if isinstance(value, UUID) else value for value in values]
+    try:
+        return pa.array(plain)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values])
 
 
 def write(table: Table) -> bytes:
