@@ -60,7 +60,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
             bytes_before, rows = _size(admin)
             say(f"database        {bytes_before / rows:>9,.1f} bytes a reading, {rows:,} of them")
             began_s, cpu_s = time.monotonic(), time.process_time()
-            await archive.archive_months(pool, archived, keep_months=1)
+            await archive.archive_months(pool, archived, hot_months=1)
             spent_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
             after = await _questions(pool, token, archived)
             file_bytes, file_rows = _files(admin)

@@ -131,8 +131,8 @@ def _run(
     if confirm not in {None, name}:
         raise ValueError(f"--confirm has to be {name!r}, and is {confirm!r}: nothing was deleted")
     if confirm is None:
-        found = asyncio.run(_plan(owner_url, find, bucket))
-        _print(found, "would go", "Nothing was deleted. Say --confirm " + name + " to delete it.")
+        shown = asyncio.run(_plan(owner_url, find, bucket))
+        _print(shown, "would go", "Nothing was deleted. Say --confirm " + name + " to delete it.")
         return
     done, sha256 = asyncio.run(_delete(owner_url, find, bucket, environment, medicines))
     document = {**asdict(done), "sha256": sha256}
@@ -141,21 +141,24 @@ def _run(
     _print(done, "went", f"The record is {sha256}: `farmiq delete ls` lists it.")
 
 
-def _print(found: "Deletion", verb: str, last: str) -> None:
-    lines = [f"{found.kind} {found.subject}"]
-    lines += [f"{count:>10,} rows of {table} {verb}" for table, count in found.rows.items()]
+def _print(shown: "Deletion", verb: str, last: str) -> None:
+    lines = [f"{shown.kind} {shown.subject}"]
+    lines += [f"{count:>10,} rows of {table} {verb}" for table, count in shown.rows.items()]
     lines += [
-        f"{count:>10,} objects below {prefix} {verb}" for prefix, count in found.objects.items()
+        f"{count:>10,} objects below {prefix} {verb}" for prefix, count in shown.objects.items()
     ]
-    if found.archive_files:
-        lines.append(f"{found.archive_files:>10,} files of readings are written without it")
-    if found.dead_letters is not None:
-        lines.append(f"{found.dead_letters:>10,} dead letters {verb}")
+    if shown.archive_files:
+        lines.append(f"{shown.archive_files:>10,} files of readings are written without it")
+    if shown.dead_letters is not None:
+        lines.append(f"{shown.dead_letters:>10,} dead letters {verb}")
     lines += [
-        f"{count:>10,} rows of {column} get another name" for column, count in found.renamed.items()
+        f"{count:>10,} rows of {column} get another name" for column, count in shown.renamed.items()
     ]
-    lines += [f"{kept.rows:>10,} rows of {kept.table} stay: {kept.why}" for kept in found.kept]
-    terminal.print_result(asdict(found), *lines, last)
+    lines += [
+        f"{remaining.rows:>10,} rows of {remaining.table} stay: {remaining.why}"
+        for remaining in shown.remaining
+    ]
+    terminal.print_result(asdict(shown), *lines, last)
 
 
 async def _plan(
@@ -168,9 +171,9 @@ async def _plan(
     from farmiq.cloud import deletion
 
     async with await psycopg.AsyncConnection.connect(owner_url, application_name="farmiq") as tx:
-        found = await deletion.plan(tx, await find(tx), bucket, by=terminal.actor())
+        shown = await deletion.plan(tx, await find(tx), bucket, by=terminal.actor())
         await tx.rollback()
-        return found
+        return shown
 
 
 async def _delete(
@@ -191,7 +194,7 @@ async def _delete(
         handed_over = await deletion.hand_over_medicines(tx, subject, medicines)
         done = await deletion.delete(tx, subject, bucket, by=terminal.actor())
         done.dead_letters = letters
-        done.kept += handed_over
+        done.remaining += handed_over
         sha256 = await deletion.record(tx, done)
         await tx.commit()
         if bucket is not None and done.archive_files:

@@ -52,7 +52,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Remaining:
     table: str
     rows: int
     why: str
@@ -70,7 +70,7 @@ class Deletion:
     renamed: dict[str, int] = field(default_factory=dict)
     objects: dict[str, int] = field(default_factory=dict)
     dead_letters: int | None = None
-    kept: list[Kept] = field(default_factory=list)
+    remaining: list[Remaining] = field(default_factory=list)
     archive_files: int = 0
     in_backups: str = "until they are pruned: see the schedule of `farmiq backup`"
 
@@ -123,26 +123,28 @@ async def plan(
     tx: db.Connection, subject: Subject, bucket: objects.Bucket | None, *, by: str
 ) -> Deletion:
     """What would go, counted; nothing changes."""
-    found = Deletion(subject.name, subject.kind, by, datetime.now(UTC).isoformat())
+    planned = Deletion(subject.name, subject.kind, by, datetime.now(UTC).isoformat())
     every = await _rows(tx, subject)
     texts = await _texts(tx, subject)
     await _unforce(tx, {*(rows.table for rows in every), *(table for table, _, _ in texts)})
     for rows in every:
         if count := await _count(tx, rows):
-            found.rows[rows.table] = count
+            planned.rows[rows.table] = count
     for rows in _medicines(subject):
         if count := await _count(tx, rows):
-            found.kept.append(Kept(rows.table, count, MEDICINES_WHY))
+            planned.remaining.append(Remaining(rows.table, count, MEDICINES_WHY))
     for table, column, kind in texts:
         if count := await _count(tx, _named(table, column, kind, subject)):
-            found.renamed[f"{table}.{column}"] = count
-    if found.renamed:
-        found.kept.append(Kept("audit and records", sum(found.renamed.values()), AUDIT_WHY))
+            planned.renamed[f"{table}.{column}"] = count
+    if planned.renamed:
+        planned.remaining.append(
+            Remaining("audit and records", sum(planned.renamed.values()), AUDIT_WHY)
+        )
     for prefix, keys in await _keys(tx, subject, bucket):
-        found.objects[prefix] = len(keys)
+        planned.objects[prefix] = len(keys)
     if files := await _archives(tx, subject):
-        found.archive_files = len(files)
-    return found
+        planned.archive_files = len(files)
+    return planned
 
 
 async def delete(
@@ -171,7 +173,9 @@ async def delete(
     return done
 
 
-async def hand_over_medicines(tx: db.Connection, subject: Subject, file: Path | None) -> list[Kept]:
+async def hand_over_medicines(
+    tx: db.Connection, subject: Subject, file: Path | None
+) -> list[Remaining]:
     """Write a company's records of medicines to a file: its animals' keeper needs them.
 
     Raises DeletionError if there are some and no file was named.
@@ -197,7 +201,7 @@ async def hand_over_medicines(tx: db.Connection, subject: Subject, file: Path | 
     body = "".join(lines).encode()
     await asyncio.to_thread(file.write_bytes, body)
     sha256 = hashlib.sha256(body).hexdigest()
-    return [Kept(f"barn_events, in a file of SHA-256 {sha256}", len(rows), MEDICINES_WHY)]
+    return [Remaining(f"barn_events, in a file of SHA-256 {sha256}", len(rows), MEDICINES_WHY)]
 
 
 async def tidy(tx: db.Connection, subject: Subject, bucket: objects.Bucket) -> int:
@@ -266,8 +270,8 @@ async def _columns(tx: db.Connection) -> dict[str, dict[str, str]]:
 
 async def _rows(tx: db.Connection, subject: Subject) -> list[_Rows]:
     tables = await _columns(tx)
-    found = [_of(subject, table, columns) for table, columns in tables.items()]
-    return [rows for rows in found if rows is not None]
+    planned = [_of(subject, table, columns) for table, columns in tables.items()]
+    return [rows for rows in planned if rows is not None]
 
 
 def _of(subject: Subject, table: str, columns: dict[str, str]) -> _Rows | None:
@@ -435,15 +439,15 @@ async def _keys(
         subject.tenant_id,
         subject.device_id,
     )
-    found = []
+    planned = []
     images = [key for (key,) in rows]
     images += [key for image in images for key in await bucket.keys(f"aside/{image}/")]
     if images:
-        found.append((f"tenants/{subject.tenant_id}/…/{subject.device_id}/", images))
+        planned.append((f"tenants/{subject.tenant_id}/…/{subject.device_id}/", images))
     prefix = f"camera/{subject.company_id}/{subject.device_id}/"
     if keys := await bucket.keys(prefix):
-        found.append((prefix, keys))
-    return found
+        planned.append((prefix, keys))
+    return planned
 
 
 async def _archives(tx: db.Connection, subject: Subject) -> list[tuple[str, date]]:

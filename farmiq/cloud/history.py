@@ -47,7 +47,7 @@ COLUMNS: Mapping[str, "Kind"] = {
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 
 
-class HistoryAwayError(Exception):
+class HistoryUnavailableError(Exception):
     """Readings of that time are in the bucket, and that cannot be read now."""
 
 
@@ -64,7 +64,7 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The files. Without a bucket there may be none: HistoryAwayError says so if there are."""
+    """The files. Without a bucket there may be none: HistoryUnavailableError says so if there are."""
 
     bucket: objects.Bucket | None
 
@@ -77,15 +77,18 @@ class History:
         end: datetime,
         columns: Sequence[str] | None = None,
     ) -> AsyncIterator[tuple[ArchiveFile, Any]]:
-        """Each file with its readings of these devices and times. Raises HistoryAwayError."""
+        """Each file with its readings of these devices and times.
+
+        Raises HistoryUnavailableError.
+        """
         if not files:
             return
         if self.bucket is None:
-            raise HistoryAwayError(
+            raise HistoryUnavailableError(
                 "readings of that time are in the cloud's bucket: set FARMIQ_CLOUD_S3_URL"
             )
         if (missing := problem()) is not None:
-            raise HistoryAwayError(missing)
+            raise HistoryUnavailableError(missing)
         from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
 
         read = partial(
@@ -101,7 +104,7 @@ class History:
             try:
                 table = await self.bucket.read_file(file.key, size_bytes=file.size_bytes, read=read)
             except objects.UNAVAILABLE as error:
-                raise HistoryAwayError(
+                raise HistoryUnavailableError(
                     f"readings of that time are in the cloud's bucket, which cannot be read now: "
                     f"{file.key}: {db.first_line(error)}"
                 ) from error

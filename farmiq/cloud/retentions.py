@@ -1,7 +1,7 @@
 """Which rows of the cloud's tables are removed when: for the jobs, and for a page of the console.
 
-Every table and every part of the bucket is here: with its days, or in KEPT and BUCKET with the
-reason why no job removes anything. A test looks for those that are missing.
+Every table and every part of the bucket is here: with its days, or in WITHOUT_DAYS and BUCKET with
+the reason why no job removes anything. A test looks for those that are missing.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _CURRENT = "one row for each thing there is, replaced when it changes"
 _WORK = "work that waits; a row goes when it is done"
 _SYSTEM = "one row or a few of the installation itself, none of a company"
 _CAMERAS = "what cameras were asked for and did, by the day: the account of 004"
-KEPT: dict[str, str] = {
+WITHOUT_DAYS: dict[str, str] = {
     **dict.fromkeys(
         (
             "weighvision_events", "media_events", "inference_events", "feed_events", "barn_events",

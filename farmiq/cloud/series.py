@@ -96,7 +96,7 @@ async def readings(
 ) -> list[CloudReading]:
     """The first readings of these series, series by series, each by time, of both tiers.
 
-    Raises HistoryAwayError if some are in files that cannot be read.
+    Raises HistoryUnavailableError if some are in files that cannot be read.
     """
     stored = await db.fetch_as(
         connection,

@@ -18,11 +18,11 @@ def test_every_table_has_a_retention_or_a_reason_to_have_none(cloud_db: Database
         {"FARMIQ_CLOUD_DB_URL": cloud_db.url, "FARMIQ_AMQP_URL": "amqp://nobody@127.0.0.1/x"}
     )
     with_days = {rule.table for rule in retentions.rules(settings)}
-    listed = with_days | set(retentions.KEPT)
+    listed = with_days | set(retentions.WITHOUT_DAYS)
     tables = set(catalog.tables(cloud_db.admin_url))
     assert tables - listed == set(), "say in farmiq/cloud/retentions.py how long these keep rows"
     assert listed - tables == set(), "there are no such tables"
-    assert with_days & set(retentions.KEPT) == set()
+    assert with_days & set(retentions.WITHOUT_DAYS) == set()
     with psycopg.connect(cloud_db.admin_url) as connection:
         for table in with_days - {"telemetry_readings"}:
             may = connection.execute(

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from farmiq import api
 from farmiq.api import Id, Instant, route
 from farmiq.cloud import series
-from farmiq.cloud.history import History, HistoryAwayError
+from farmiq.cloud.history import History, HistoryUnavailableError
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
@@ -122,7 +122,7 @@ async def _raw(
             limit=query.limit + 1,
             archived=archived,
         )
-    except HistoryAwayError as error:
+    except HistoryUnavailableError as error:
         raise HttpError(503, str(error)) from None
     if len(readings) > query.limit:
         raise _too_many(query, f"there are more than {query.limit} readings")

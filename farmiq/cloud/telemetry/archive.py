@@ -56,7 +56,7 @@ class Portion:
 
 
 @dataclass(slots=True)
-class Found:
+class Progress:
     """What a run found in the rows of a month: how many, and which came a second time."""
 
     rows: int = 0
@@ -64,8 +64,8 @@ class Found:
     again: Counter[Series] = field(default_factory=Counter)
 
 
-async def archive_months(pool: db.Pool, files: History, *, keep_months: int) -> dict[str, object]:
-    """Archive the months that ended more than `keep_months` ago; nothing if somebody else does."""
+async def archive_months(pool: db.Pool, files: History, *, hot_months: int) -> dict[str, object]:
+    """Archive the months that ended more than `hot_months` ago; nothing if somebody else does."""
     bucket = files.bucket
     if bucket is None:
         return {}
@@ -74,15 +74,15 @@ async def archive_months(pool: db.Pool, files: History, *, keep_months: int) -> 
         if not is_alone:
             return {}
         async with db.transaction(pool) as tx:
-            first_kept = months.add_months(await months.today(tx), -keep_months)
+            first_hot = months.add_months(await months.today(tx), -hot_months)
             existing = await months.partitions(tx, TABLE)
         for month in existing:
-            if month < first_kept:
-                found = Found()
+            if month < first_hot:
+                progress = Progress()
                 for portion in await _portions(pool, month):
-                    await _archive_portion(pool, files, bucket, portion, month, found)
-                outcome = await _drop(pool, month, found)
-                done[f"{month:%Y-%m}"] = f"{found.written} written, {outcome}"
+                    await _archive_portion(pool, files, bucket, portion, month, progress)
+                outcome = await _drop(pool, month, progress)
+                done[f"{month:%Y-%m}"] = f"{progress.written} written, {outcome}"
                 await _delete_unknown(pool, bucket, month)
     return done
 
@@ -142,7 +142,7 @@ async def _archive_portion(  # noqa: PLR0917 - one step of a run
     bucket: objects.Bucket,
     portion: Portion,
     month: date,
-    found: Found,
+    progress: Progress,
 ) -> None:
     """Write what no file has; a device with many readings gets several files."""
     from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
@@ -155,12 +155,12 @@ async def _archive_portion(  # noqa: PLR0917 - one step of a run
         if not lines:
             return
         table = await asyncio.to_thread(parquet.from_csv, lines, COLUMNS)
-        found.rows += table.num_rows
+        progress.rows += table.num_rows
         last = table.slice(table.num_rows - 1, 1).to_pylist()[0]
-        new = await _without_archived(pool, files, portion, table, month, found)
+        new = await _without_archived(pool, files, portion, table, month, progress)
         if new.num_rows:
             await _store(pool, bucket, new, month)
-            found.written += new.num_rows
+            progress.written += new.num_rows
         if limit is None or table.num_rows < limit:
             return
         after = (last["occurred_at"], UUID(bytes=last["event_id"]))
@@ -203,7 +203,7 @@ async def _copy(
 
 
 async def _without_archived(  # noqa: PLR0917 - one step of a run
-    pool: db.Pool, files: History, portion: Portion, table: Any, month: date, found: Found
+    pool: db.Pool, files: History, portion: Portion, table: Any, month: date, progress: Progress
 ) -> Any:
     """The readings that no file has; those that came after their month was dropped are counted."""
     from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
@@ -224,7 +224,7 @@ async def _without_archived(  # noqa: PLR0917 - one step of a run
         table, again = parquet.without(table, "event_id", archived["event_id"])
         if file.is_dropped:
             for device_id in again["device_id"].to_pylist():
-                found.again[portion.tenant_id, device_id, portion.metric_type] += 1
+                progress.again[portion.tenant_id, device_id, portion.metric_type] += 1
     return table
 
 
@@ -245,14 +245,14 @@ async def _store(pool: db.Pool, bucket: objects.Bucket, table: Any, month: date)
     ARCHIVED_BYTES.inc(len(file.body))
 
 
-async def _drop(pool: db.Pool, month: date, found: Found) -> str:
+async def _drop(pool: db.Pool, month: date, progress: Progress) -> str:
     """Drop the month if all of its rows are in files; what came twice is counted once again."""
 
     async def drop(tx: db.Connection) -> str:
         # Rollups that look for archived readings now are waited for, and wait.
         await tx.execute(LOCK_DROPS.encode())
         outcome: str = await db.fetch_value(
-            tx, "select fn_drop_archived_month(%s, %s)", month, found.rows
+            tx, "select fn_drop_archived_month(%s, %s)", month, progress.rows
         )
         if outcome == "dropped":
             await tx.execute(
@@ -260,7 +260,7 @@ async def _drop(pool: db.Pool, month: date, found: Found) -> str:
                 "where month = %s and dropped_at is null",
                 (month,),
             )
-            await _count_less(tx, found.again)
+            await _count_less(tx, progress.again)
             crash.here("history.before_drop_commit")
         return outcome
 

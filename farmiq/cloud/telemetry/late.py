@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from farmiq.cloud import history
-from farmiq.cloud.history import COLUMNS, History, HistoryAwayError
+from farmiq.cloud.history import COLUMNS, History, HistoryUnavailableError
 from farmiq.cloud.telemetry import archive, store
 from farmiq.cloud.telemetry.store import ROLLUPS
 from farmiq.farm.buckets import DirtyRange
@@ -31,7 +31,7 @@ async def recompute_minutes(
     count = await ROLLUPS.recompute_minutes(tx, [dirty for dirty in ranges if dirty not in late])
     try:
         await _load(tx, late, archived)
-    except HistoryAwayError as error:
+    except HistoryUnavailableError as error:
         log.get("cloud-telemetry-service").warning("telemetry.history_away", error=str(error))
         await store.mark(tx, late)
         return count
@@ -62,7 +62,10 @@ async def _archived_ranges(tx: db.Connection, ranges: Sequence[DirtyRange]) -> l
 
 
 async def _load(tx: db.Connection, ranges: Sequence[DirtyRange], archived: History) -> None:
-    """Bring the readings of these hours together, each event once. Raises HistoryAwayError."""
+    """Bring the readings of these hours together, each event once.
+
+    Raises HistoryUnavailableError.
+    """
     await tx.execute(
         "create temporary table late_readings (like telemetry_readings, primary key (event_id)) "
         "on commit drop"

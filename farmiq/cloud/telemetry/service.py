@@ -109,7 +109,7 @@ def all_jobs(
         name = "telemetry.history"
 
         async def archive_months() -> dict[str, object]:
-            return await archive.archive_months(pool, archived, keep_months=history_months)
+            return await archive.archive_months(pool, archived, hot_months=history_months)
 
         yield Job(name, HOUR_S, AgeGuard(pool, name).guard(archive_months))
 

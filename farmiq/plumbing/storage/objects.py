@@ -144,10 +144,10 @@ class Bucket:
 
     async def keys(self, prefix: str) -> list[str]:
         """All keys that begin so, by name."""
-        found: list[str] = []
-        while page := await self.page(prefix, after=found[-1] if found else ""):
-            found += [key for key, _ in page]
-        return found
+        names: list[str] = []
+        while page := await self.page(prefix, after=names[-1] if names else ""):
+            names += [key for key, _ in page]
+        return names
 
     async def expire(self, prefix: str, *, days: int | None) -> None:
         """The store itself deletes what is older than so many days; None: it deletes nothing."""
@@ -307,9 +307,6 @@ class _ObjectFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = start + offset
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:

@@ -118,7 +118,7 @@ async def test_a_company_goes_whole_and_the_other_stays_as_it_is(
     assert done["rows"] == planned["rows"]
     assert done["objects"] == dict.fromkeys(prefixes(two, "one"), 1)
     assert "treatment" in medicines.read_text()
-    assert "2019/6" in done["kept"][0]["why"]
+    assert "2019/6" in done["remaining"][0]["why"]
     (listed,) = await run("ls")
     assert (listed["broken"], listed["sha256"]) == (False, json.loads(proof.read_text())["sha256"])
     with psycopg.connect(cloud_db.admin_url) as connection:
@@ -156,7 +156,7 @@ async def test_a_device_goes_out_of_tables_and_of_archived_readings(
     done = await run("device", "one", "d", "--confirm", "d")
     mine, still = everything(cloud_db, two)
     assert still == others
-    assert [kept["table"] for kept in done["kept"]] == ["barn_events"]
+    assert [remaining["table"] for remaining in done["remaining"]] == ["barn_events"]
     assert named(mine, "d") == {"barn_events"}
     ((row,),) = mine["telemetry_archives"]
     assert row["row_count"] == 6

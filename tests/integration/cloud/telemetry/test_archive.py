@@ -102,7 +102,7 @@ def quoted(name: str) -> str:
 
 async def run_archive(pool: db.Pool, files: History) -> dict[str, object]:
     await jobs.create_partitions(pool, history_months=2)
-    return await archive.archive_months(pool, files, keep_months=2)
+    return await archive.archive_months(pool, files, hot_months=2)
 
 
 async def test_archived_readings_are_answered_as_before_and_to_their_company_alone(
