@@ -64,7 +64,7 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The files. Without a bucket there may be none: HistoryUnavailableError says so if there are."""
+    """The files. Without a bucket none can be read: HistoryUnavailableError says so."""
 
     bucket: objects.Bucket | None
 
