@@ -7,6 +7,7 @@ RabbitMQ and a broker of its own for MQTT, so tests run in any order and side by
 import asyncio
 import contextlib
 import fcntl
+import gc
 import importlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 
+from farmiq import process
 from farmiq.cloud.identity import passwords
 from farmiq.lab import stack
 from farmiq.lab.stack import debian
@@ -52,6 +54,11 @@ settings.load_profile(REPEATABLE)
 
 _engines = pytest.StashKey[Engines]()
 
+# What is imported and collected stays to the end: not searched for cycles, neither meanwhile nor
+# with every test; and no more often than the services do for themselves (farmiq/process.py).
+gc.disable()
+gc.set_threshold(process.GARBAGE)
+
 # What a hash costs is for test_passwords.py to look at; hundreds of tests only need to sign in.
 DEAR = passwords.hasher
 passwords.hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -68,6 +75,10 @@ def _shared_context(*, verify: Any, **others: Any) -> Any:
 
 
 _transports.create_ssl_context = _shared_context
+
+# A traceback of a service in this process is for a test that failed: not drawn with all its
+# variables, which takes a core a tenth of a second, for each time that a service was refused.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,6 +108,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             name = group.args[0] if group is not None else "chaos" if whole_farm else None
             if name is not None and "@" not in item.nodeid:
                 item._id = coerce_node_id(f"{item.nodeid}@{name}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

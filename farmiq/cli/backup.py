@@ -21,6 +21,11 @@ app = terminal.Group(
 )
 SITES = ("edge", "cloud")
 SiteName = Annotated[str, typer.Argument(help="edge or cloud.")]
+# Images of the edge are copied as they come; what the cloud has, its edges have for days.
+NEW_OBJECTS = {
+    "edge": "select object_key, stored_at from media_objects where upload_status = 'stored' "
+    "and stored_at > %s order by stored_at"
+}
 UserName = Annotated[
     str | None,
     typer.Option("--user", help="Who PostgreSQL runs as, if you are root (default: postgres)."),
@@ -239,6 +244,7 @@ def _site(name: str) -> "Site":
         files=settings.files,
         programs=Programs(settings.programs or _packaged()),
         spool=settings.spool / name,
+        new_objects=NEW_OBJECTS.get(name),
     )
 
 

@@ -2,7 +2,6 @@
 
 import re
 
-from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import DEFAULT_OPTIONS, Axe
 from playwright.sync_api import Locator, Page, expect
 
@@ -63,10 +62,8 @@ def row(page: Page, sensor: barns.Sensor) -> Locator:
 
 def expect_accessible(page: Page, *, rules: tuple[str, ...] = ()) -> None:
     """By all rules, or by some."""
-    # A document keeps the script that checks it.
-    axe = Axe("" if page.evaluate("typeof axe === 'object'") else AXE_SCRIPT)
     wanted = {"runOnly": list(rules)} if rules else {}
-    found = axe.run(page, options={**DEFAULT_OPTIONS, **wanted})
+    found = Axe().run(page, options={**DEFAULT_OPTIONS, **wanted})
     assert found.violations_count == 0, found.generate_report()
 
 

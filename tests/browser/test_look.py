@@ -7,16 +7,41 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser import barns, cameras, person
+from tests.browser import barns, cameras, look, person
 from tests.browser.cameras import Shots
 from tests.browser.look import Keep
 from tests.browser.served import Served
+
+# On a wide screen and on a phone a word each that only one of them shows, and one that
+# stands below others of other colours: pale in one theme or the other.
+PALE = """<!doctype html><html lang="en"><head><title>Pale</title>
+<meta name="viewport" content="width=device-width">
+<style>
+  body { background: #fff; color: #000; }
+  .light { color: #ddd; }
+  @media (prefers-color-scheme: dark) {
+    body { background: #000; color: #fff; }
+    .light { color: #fff; }
+    .dark { color: #333; }
+  }
+  @media (max-width: 600px) { .wide { display: none; } }
+  @media (min-width: 600px) { .phone { display: none; } }
+</style></head><body><main>
+<h1>Words</h1><p class="wide light">Wide</p><p class="phone light">Phone</p>
+<p class="phone dark">Phone</p><p>Both</p><p>Both</p><p>Both</p><p>Both</p>
+<p class="light">Both</p></main></body></html>"""
 
 
 @pytest.fixture(autouse=True)
 def _own_requests_only(console: Served, requested: list[str]) -> Iterator[None]:
     yield
     person.expect_own_requests_only(requested, console)
+
+
+def test_colours_are_looked_at_in_both_themes_wherever_they_are_shown(page: Page) -> None:
+    page.set_content(PALE)
+    found = [(wrong[:16], wrong.count("Target: ")) for wrong in look.problems(page, "pale")]
+    assert found == [("at 1180 light: F", 2), ("at 360 dark: Fou", 1), ("at 360 light: Fo", 1)]
 
 
 def test_telemetry_that_is_cut_off(console: Served, page: Page, cloud_db: Any, keep: Keep) -> None:

@@ -16,7 +16,7 @@ from tests.chaos.rounds import Battered
 from tests.conftest import Database
 from tests.support import devices
 from tests.support.engines import state_dir
-from tests.support.farm import STARTED, TENANT, Farm
+from tests.support.farm import TENANT, Farm
 from tests.support.ports import free_port
 from tests.support.weighing_farm import WeighingFarm
 
@@ -58,8 +58,6 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     root, downloads = folder / "stack", state_dir() / "engines"
     with stack.start(root, downloads=downloads) as engines:
         farm = provisioned(folder, engines)
-        for service in STARTED:
-            farm.start(service.name)
         try:
             yield Battered(farm, engines)
         finally:

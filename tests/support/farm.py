@@ -90,12 +90,15 @@ class Farm:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def start_command(self, name: str, *command: str) -> "subprocess.Popen[bytes]":
+        """A command in the background, known by `name` here."""
+        self.running[name] = self._spawn(name, *command)
+        return self.running[name]
+
     def simulate(self, *options: str) -> "subprocess.Popen[bytes]":
         """Sensors in the background; their journal is `journal`."""
         journal = ("--journal", str(self.journal), "--tenant", TENANT)
-        process = self._spawn("simulator", "simulate", *options, *journal)
-        self.running["simulator"] = process
-        return process
+        return self.start_command("simulator", "simulate", *options, *journal)
 
     @property
     def journal(self) -> Path:
@@ -204,18 +207,21 @@ class Farm:
         self.running[name].terminate()
         self.running[name].wait(timeout=60)
 
-    def samples_by_process(self) -> dict[int, list[Sample]]:
-        """What each process counts, by its pid: one that was started again counts from nothing."""
+    def samples_by_process(self, names: tuple[str, ...]) -> dict[int, list[Sample]]:
+        """What each process counts of these, by its pid: one started again counts from nothing.
+
+        Only their lines are read: all of them take longer than the round that asks.
+        """
         return {
-            self.running[service.name].pid: [
+            process.pid: [
                 sample
-                for family in text_string_to_metric_families(
-                    ask.get(f"{self.url(service.name)}/metrics").text
-                )
+                for line in ask.get(f"{self.url(name)}/metrics").text.splitlines()
+                if line.startswith(names)
+                for family in text_string_to_metric_families(line)
                 for sample in family.samples
             ]
-            for service in STARTED
-            if self.running[service.name].poll() is None
+            for name, process in self.running.items()
+            if name in self.ports and process.poll() is None
         }
 
     def stop(self) -> None:

@@ -29,10 +29,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from farmiq import services
 from farmiq.lab.stack.processes import Launch
 
-# All that services and agents take from elsewhere. Their own modules stay for themselves to
-# import: with those come metrics, which a process shows only for the services that it runs.
+# All that services and agents take from elsewhere. Their own modules are imported by one process
+# for each kind: with those come metrics, which a process shows only for the services that it runs.
 LIBRARIES = (
     "aio_pika", "argon2", "boto3", "fastapi", "httpx2", "jinja2", "paho.mqtt.client", "PIL.Image",
     "psycopg_pool", "uvicorn", "farmiq.cli", "farmiq.process",
@@ -79,9 +80,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._one_by_one = threading.Lock()
-        self._asking, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self._asking, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES)
+        self._asking, theirs = _pair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno()), "services"],
@@ -198,17 +197,38 @@ def _adopting() -> Iterator[None]:
 
 
 def _until_asked(asked: socket.socket) -> dict[str, Any]:
-    """Return in a child, for each request; the process itself ends when nobody can ask any more."""
+    """Return in a child, for each request; the process itself ends when nobody can ask any more.
+
+    What imports modules of its own is forked from one that has imported just these.
+    """
+    ours: tuple[str, ...] = ()
+    others: dict[tuple[str, ...], socket.socket] = {}
     while True:
         request = asked.recv(MAX_BYTES)
         if not request:
             os._exit(0)
+        wanted: dict[str, Any] = json.loads(request)
+        theirs = _modules(wanted["module"], wanted["arguments"])
+        if theirs != ours:
+            if theirs not in others:
+                asking, answering = _pair()
+                if os.fork() == 0:
+                    for end in (asked, asking, *others.values()):
+                        end.close()
+                    asked, ours, others = answering, theirs, {}
+                    _load(ours)
+                    continue
+                answering.close()
+                others[theirs] = asking
+            others[theirs].send(request)
+            asked.send(others[theirs].recv(64))
+            continue
         reading, writing = os.pipe()
         between = os.fork()
         if between == 0:
             child = os.fork()
             if child == 0:
-                wanted: dict[str, Any] = json.loads(request)
+                asked.detach()
                 return wanted
             os.write(writing, str(child).encode())
             os._exit(0)
@@ -217,6 +237,35 @@ def _until_asked(asked: socket.socket) -> dict[str, Any]:
         os.waitpid(between, 0)
         asked.send(os.read(reading, 64))
         os.close(reading)
+
+
+def _modules(module: str, arguments: list[str]) -> tuple[str, ...]:
+    """What it imports before it does anything, beside what all have; nothing where few start it."""
+    match [module, *arguments]:
+        case ["farmiq", "run", what]:
+            with suppress(KeyError):
+                return tuple(each.module for each in services.named(what))
+        case ["farmiq", "simulate", *_]:
+            return ("farmiq.lab.simulate.farm", "farmiq.lab.simulate.runner")
+        case ["tests.support.agent_process", *_] | ["farmiq", "agent", "run", *_]:
+            return ("farmiq.device.service",)
+    return ()
+
+
+def _load(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        importlib.import_module(name)
+    # Pages that nobody writes to are shared: neither a search for garbage nor the end of a child
+    # may touch what all of them have from here.
+    gc.collect()
+    gc.freeze()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES)
+    return ends
 
 
 def _become(wanted: dict[str, Any]) -> None:
@@ -284,19 +333,13 @@ def _type(connection: socket.socket) -> int:
 def _main() -> None:
     asked = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in LIBRARIES:
-        importlib.import_module(name)
-    # Pages that nobody writes to are shared: neither a search for garbage nor the end of a child
-    # may touch what all of them have from here.
-    gc.collect()
-    gc.freeze()
+    _load(LIBRARIES)
     if sys.argv[2] == "commands":
         connection = _until_typed(asked)
         code = _end(_type(connection))
         connection.send(str(code).encode())
         os._exit(code)
     wanted = _until_asked(asked)
-    asked.detach()
     _become(wanted)
     module = wanted["module"]
     os._exit(_end(_run(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))))

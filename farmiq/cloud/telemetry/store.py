@@ -46,31 +46,28 @@ async def store_readings(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     A reading with a suspect clock is in no bucket.
     """
     readings = [telemetry.read_ingested(event.payload) for event in events]
-    new = await insert_readings(tx, events, readings)
-    if new:
-        await mark(
-            tx,
-            buckets.dirty_ranges(
-                ((event.tenant_id, str(event.device_id), reading.metric_type), event.occurred_at)
-                for event, reading in zip(events, readings, strict=True)
-                if not event.clock_suspect
-            ),
-        )
+    new = await insert_readings(tx, events, readings, also=_MARK_NEW)
     await sink.notify_pages(tx, "telemetry_changed", events)
     return new
 
 
 async def insert_readings(
-    tx: db.Connection, events: Sequence[BusEvent], readings: Sequence[telemetry.Reading]
+    tx: db.Connection,
+    events: Sequence[BusEvent],
+    readings: Sequence[telemetry.Reading],
+    *,
+    also: str = "",
 ) -> int:
     """Store the readings and the newest of each series; returns how many were new.
+
+    `also` is SQL that goes on with the new ones, `kept`: they need not be sent twice.
 
     Only new readings are counted in a series, so redelivery changes nothing. A reading with a
     suspect clock is the newest only if there is no other, as at the edge.
     """
     new: int = await db.fetch_value(
         tx,
-        """
+        f"""
         with offered as (
           select distinct on (e.tenant_id, e.event_id) *
           from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[],
@@ -110,9 +107,9 @@ async def insert_readings(
               ) as n(farm_id, barn_id, event_id, metric_value, unit, occurred_at, clock_suspect,
                 aggregation_window)
               order by n.clock_suspect, n.occurred_at desc, n.event_id desc limit 1)
-        )
+        ){also}
         select count(*) from kept
-        """,
+        """,  # noqa: S608 - `also` is ours
         *db.columns(
             events, "tenant_id", "event_id", "farm_id", "barn_id", "device_id", "occurred_at",
             "trace_id", "clock_suspect",
@@ -120,6 +117,25 @@ async def insert_readings(
         *db.columns(readings, "metric_type", "metric_value", "unit"),
     )  # fmt: skip
     return new
+
+
+# What `buckets.dirty_ranges` and `insert_marks_sql` do, of rows that are there already.
+_MARK_NEW = """
+, ranges as (
+  select tenant_id, device_id, metric_type,
+    min(occurred_at) as first_at, max(occurred_at) as last_at
+  from kept where not clock_suspect
+  group by tenant_id, device_id, metric_type, date_bin('1 hour', occurred_at, 'epoch')
+), marked as (
+  insert into telemetry_dirty (marked_at, first_at, tenants, devices, metrics,
+    first_minutes, last_minutes, first_times, last_times)
+  select fn_now(), min(first_at), array_agg(tenant_id), array_agg(device_id),
+    array_agg(metric_type), array_agg(floor(extract(epoch from first_at) / 60)::bigint),
+    array_agg(floor(extract(epoch from last_at) / 60)::bigint), array_agg(first_at),
+    array_agg(last_at)
+  from ranges having count(*) > 0
+)
+"""
 
 
 async def mark(tx: db.Connection, ranges: Sequence[DirtyRange], *, sent: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 objects/<sha256>         an object's bytes, stored once however often they occur
 buckets/<moment>.json    a list: key, size and hash of every object at that moment
+recent/<moment>.json     objects that came since the last list, until the next one names them
 
 A later list names what is known already and reads only what is new: our keys are written once.
 """
@@ -19,7 +20,7 @@ from farmiq.plumbing.backup.repository import Repository
 from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
-OBJECTS, LISTS = "objects/", "buckets/"
+OBJECTS, LISTS, RECENT = "objects/", "buckets/", "recent/"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -72,28 +73,47 @@ class Source:
 
 def run(repository: Repository, source: Source, *, now: datetime) -> Outcome:
     """Store what is new and write a list of all."""
-    before = newest(repository)
-    known = {entry.key: entry for entry in before.entries} if before else {}
+    recent = repository.names(RECENT)
+    known = {entry.key: entry for entry in around(repository, None)}
     stored = {name.removeprefix(OBJECTS) for name in repository.names(OBJECTS)}
     entries: list[Entry] = []
     new_objects = new_bytes = 0
     for key, size in source.sizes():
         entry = known.get(key)
         if entry is None or entry.size_bytes != size or entry.sha256 not in stored:
-            answer = source.get(key)
-            if answer is None:
+            entry = _copy(repository, source, key, stored)
+            if entry is None:
                 continue
-            body, content_type = answer
-            digest = hashlib.sha256(body).hexdigest()
-            entry = Entry(key, len(body), digest, content_type)
-            if digest not in stored:
-                repository.write(f"{OBJECTS}{digest}", [body])
-                stored.add(digest)
-                new_objects, new_bytes = new_objects + 1, new_bytes + len(body)
+            new_objects, new_bytes = new_objects + 1, new_bytes + entry.size_bytes
         entries.append(entry)
     listing = Listing(now.astimezone(UTC), entries)
     repository.write_document(_name(listing.at), listing)
+    for name in recent:  # its objects are in the list now, or deleted
+        repository.delete(name)
     return Outcome(len(entries), new_objects, new_bytes)
+
+
+def add(repository: Repository, source: Source, keys: Iterable[str], *, now: datetime) -> int:
+    """Store these new objects, without reading the list of all; return how many there were."""
+    copied = (_copy(repository, source, key, set()) for key in keys)
+    entries = [entry for entry in copied if entry is not None]
+    if entries:
+        listing = Listing(now.astimezone(UTC), entries)
+        repository.write_document(_name(listing.at, below=RECENT), listing)
+    return len(entries)
+
+
+def _copy(repository: Repository, source: Source, key: str, stored: set[str]) -> Entry | None:
+    """Store an object's bytes unless they are; None if it is gone by now."""
+    answer = source.get(key)
+    if answer is None:
+        return None
+    body, content_type = answer
+    digest = hashlib.sha256(body).hexdigest()
+    if digest not in stored:
+        repository.write(f"{OBJECTS}{digest}", [body])
+        stored.add(digest)
+    return Entry(key, len(body), digest, content_type)
 
 
 def newest(repository: Repository) -> Listing | None:
@@ -104,14 +124,15 @@ def newest(repository: Repository) -> Listing | None:
 def around(repository: Repository, at: datetime | None) -> list[Entry]:
     """What the bucket held at a moment, or holds now: of the lists before and behind it.
 
-    An image that came a second before is in the list behind, one that retention deleted a second
-    after in the list before.
+    An image that came a second before is in the list behind, or in none yet and recent; one that
+    retention deleted a second after is in the list before.
     """
     names = repository.names(LISTS)
     limit = _name(at) if at is not None else f"{LISTS}~"
     before = [name for name in names if name <= limit][-1:]
     behind = [name for name in names if name > limit][:1]
-    listings = [_read(repository, name) for name in before + behind]
+    chosen = [*before, *behind, *repository.names(RECENT)]
+    listings = [_read(repository, name) for name in chosen]
     return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
 
 
@@ -146,7 +167,8 @@ def prune(repository: Repository, *, before: datetime) -> int:
         repository.delete(name)
     if not old:
         return 0
-    remaining = (_read(repository, name) for name in names if name not in old)
+    others = [*repository.names(RECENT), *(name for name in names if name not in old)]
+    remaining = (_read(repository, name) for name in others)
     needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
     unneeded = [name for name in repository.names(OBJECTS) if name not in needed]
     for name in unneeded:
@@ -154,8 +176,8 @@ def prune(repository: Repository, *, before: datetime) -> int:
     return len(unneeded)
 
 
-def _name(at: datetime) -> str:
-    return f"{LISTS}{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
+def _name(at: datetime, *, below: str = LISTS) -> str:
+    return f"{below}{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
 
 
 def _read(repository: Repository, name: str) -> Listing:

@@ -1,6 +1,6 @@
 """All that is backed up of one site: database, bucket and files; kept current, pruned, tried.
 
-[stream] ──► wal (seconds)   ──► repository
+[stream] ──► wal, new objects (seconds) ──► repository
          ──► bucket (hours)
          ──► base, files, prune (days)
 """
@@ -22,12 +22,21 @@ from farmiq.plumbing.backup import database, drill, objects, streams
 from farmiq.plumbing.backup.database import Account, BackupError, Base, Programs, Restored, Target
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.plumbing.backup.wal import WalArchive
+from farmiq.plumbing.storage import objects as storage
 
 FILES = "files/"
 COVERED_WITHIN_S = 120.0
 _AGAIN_S = 300.0
 
+# What a stream tries again: engine or repository is away.
+_PASSING = (BackupError, RepositoryError, OSError, psycopg.Error, *storage.UNAVAILABLE)
+LOG = logs.get("backup")
+
 Say = Callable[[str], None]
+
+
+def _log(text: str) -> None:
+    LOG.info("backup.done", reason=text)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +65,8 @@ class Site:
     files: tuple[Path, ...]
     programs: Programs
     spool: Path
+    # SQL: (object_key, stored_at) of objects that were stored after a moment.
+    new_objects: str | None = None
 
     def run(self, say: Say) -> Base:
         """One backup of everything; the changes after it need `stream`."""
@@ -75,6 +86,22 @@ class Site:
                 f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
                 f"({done.new_bytes / 1e6:,.1f} MB)"
             )
+
+    def copy_new(self, since: datetime | None) -> datetime | None:
+        """Copy objects that came since a moment; return when the newest of them was stored.
+
+        Looks a minute back: a transaction may commit after a later one.
+        """
+        if self.bucket is None or self.new_objects is None:
+            return since
+        after = since - timedelta(minutes=1) if since else datetime.now(UTC) - timedelta(days=1)
+        with psycopg.connect(self.url, connect_timeout=5) as connection:
+            rows = connection.execute(self.new_objects.encode(), (after,)).fetchall()
+        if rows:
+            known = {entry.key for entry in objects.around(self.repository, None)}
+            new = [key for key, _ in rows if key not in known]
+            objects.add(self.repository, self.bucket, new, now=datetime.now(UTC))
+        return max((stored_at for _, stored_at in rows), default=since)
 
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
         """Delete what no restore of the last `days` needs."""
@@ -116,34 +143,43 @@ class Site:
         """Until `stop`: every change at once, the rest by the clock."""
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
         archive.prepare()
-        logger = logs.get("backup")
-
-        def say(text: str) -> None:
-            logger.info("backup.done", reason=text)
 
         def by_the_clock() -> None:
             next_bucket = 0.0
             while not stop.is_set():
                 try:
                     if self._base_is_due(base_hours):
-                        self.run(say)
+                        self.run(_log)
                         self.prune(days=days, at_least=at_least)
                         next_bucket = time.monotonic() + bucket_hours * 3600
                     elif time.monotonic() >= next_bucket:
-                        self.copy_bucket(say)
+                        self.copy_bucket(_log)
                         next_bucket = time.monotonic() + bucket_hours * 3600
                     stop.wait(min(60.0, bucket_hours * 3600))
-                except (BackupError, RepositoryError, OSError) as error:
-                    logger.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
+                except _PASSING as error:
+                    LOG.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
                     stop.wait(_AGAIN_S)
 
-        clock = threading.Thread(target=by_the_clock, name="backup-clock")
-        clock.start()
+        threads = [
+            threading.Thread(target=by_the_clock, name="backup-clock"),
+            threading.Thread(target=self._copy_as_it_comes, args=(stop, wal_s), name="images"),
+        ]
+        for thread in threads:
+            thread.start()
         try:
             archive.run(stop, every_s=wal_s)
         finally:
             stop.set()
-            clock.join()
+            for thread in threads:
+                thread.join()
+
+    def _copy_as_it_comes(self, stop: threading.Event, every_s: float) -> None:
+        since: datetime | None = None
+        while not stop.wait(every_s):
+            try:
+                since = self.copy_new(since)
+            except _PASSING as error:
+                LOG.warning("backup.images_wait", error=str(error), wait_s=every_s)
 
     def restore(
         self, folder: Path, *, to: datetime | None, account: Account | None, port: int, say: Say

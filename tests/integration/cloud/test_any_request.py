@@ -26,6 +26,7 @@ from tests.support.any_request import Known
 from tests.support.camera_days import Days
 
 Owner = psycopg.Connection[tuple[Any, ...]]
+Paths = dict[str, dict[str, Any]]
 
 DAY = timedelta(days=1)
 WEIGHING = ids.new()
@@ -75,10 +76,10 @@ def site(
         everything = {
             **known(lots, edge),
             **images(engines["FARMIQ_CLOUD_S3_URL"], cloud),
-            **cameras(engines["FARMIQ_CLOUD_S3_URL"], owner, one),
-            **farms(owner),
+            **cameras(engines["FARMIQ_CLOUD_S3_URL"], owner, one, document["paths"]),
+            **farms(owner, document["paths"]),
             **entries(owner),
-            **alerts(owner),
+            **alerts(owner, document["paths"]),
         }
         yield any_request.Site(document, url, headers(cloud, edge, token), everything)
 
@@ -109,7 +110,7 @@ def images(store_url: str, cloud: CloudSite) -> dict[str, Known]:
     }
 
 
-def cameras(store_url: str, owner: Owner, company: UUID) -> dict[str, Known]:
+def cameras(store_url: str, owner: Owner, company: UUID, paths: Paths) -> dict[str, Known]:
     """A program, a site, a camera and its day, with a wake, a schedule change and an alert."""
     day = date(2026, 11, 15)
     with owner.transaction():
@@ -147,7 +148,7 @@ def cameras(store_url: str, owner: Owner, company: UUID) -> dict[str, Known]:
         },
     }
     found = {}
-    for path, item in openapi.document("cloud")["paths"].items():
+    for path, item in paths.items():
         if not path.startswith(ROOT):
             continue
         for method, operation in item.items():
@@ -191,10 +192,10 @@ MASTER_DATA: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def farms(owner: Owner) -> dict[str, Known]:
+def farms(owner: Owner, paths: Paths) -> dict[str, Known]:
     """A row of each kind of master data, there again before each request."""
     found = {}
-    for path, item in openapi.document("cloud")["paths"].items():
+    for path, item in paths.items():
         kind = path.removeprefix("/api/v1/").partition("/")[0]
         if kind not in MASTER_DATA:
             continue
@@ -250,7 +251,7 @@ def entries(owner: Owner) -> dict[str, Known]:
     }
 
 
-def alerts(owner: Owner) -> dict[str, Known]:
+def alerts(owner: Owner, paths: Paths) -> dict[str, Known]:
     """Episode, rule, window, channel, contact and message: all there before each request."""
     which = {
         "episode_id": EPISODE, "rule_id": "hot", "window_id": EPISODE, "channel_id": "mail",
@@ -280,7 +281,7 @@ def alerts(owner: Owner) -> dict[str, Known]:
                 owner.execute(statement.encode(), {"id": EPISODE})
 
     found = {}
-    for path, item in openapi.document("cloud")["paths"].items():
+    for path, item in paths.items():
         short = path.removeprefix("/api/v1/")
         if not short.startswith("alert"):
             continue

@@ -56,6 +56,8 @@ create index media_objects_check_idx on media_objects (check_at) where check_at 
 -- What the cloud has not got yet. sync_at is when it is to be tried next.
 create index media_objects_unsynced_idx on media_objects (stored_at desc)
   where upload_status = 'stored' and synced_at is null;
+-- What is new since a moment, for backups.
+create index media_objects_stored_idx on media_objects (stored_at) where upload_status = 'stored';
 create index media_objects_session_idx on media_objects (tenant_id, session_id);
 create index media_objects_device_idx on media_objects (tenant_id, device_id, captured_at desc);
 create unique index media_objects_request_key on media_objects (tenant_id, device_id, request_id)
