@@ -189,9 +189,9 @@ async def _delete(
 
     async with await psycopg.AsyncConnection.connect(owner_url, application_name="farmiq") as tx:
         subject = await find(tx)
+        handed_over = await deletion.hand_over_medicines(tx, subject, medicines)
         await tx.commit()
         letters = await _discard(subject, environment)
-        handed_over = await deletion.hand_over_medicines(tx, subject, medicines)
         done = await deletion.delete(tx, subject, bucket, by=terminal.actor())
         done.dead_letters = letters
         done.remaining += handed_over

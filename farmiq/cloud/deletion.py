@@ -76,7 +76,7 @@ class Deletion:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.rows or self.renamed or self.objects or self.dead_letters)
+        return not (self.rows or self.renamed or self.objects or self.archive_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ async def person(tx: db.Connection, email: str) -> Subject:
     rows = await db.fetch_all(
         tx,
         """
-        select u.user_id, u.email, u.company_id, c.tenant_id, u.is_super_admin
+        select u.user_id, u.email, u.company_id, c.tenant_id
         from users u join companies c using (company_id) where u.email = lower(%s)
         """,
         email,
     )
     if not rows:
         raise DeletionError(f"nobody signs in as {email!r}: see `farmiq user ls`")
-    user_id, address, company_id, tenant_id, _ = rows[0]
+    user_id, address, company_id, tenant_id = rows[0]
     name = f"person-{hashlib.sha256(str(user_id).encode()).hexdigest()[:12]}"
     return Subject("person", name, tenant_id, company_id, user_id=user_id, email=address)
 
@@ -154,16 +154,19 @@ async def delete(
     await tx.execute(f"set local lock_timeout = '{LOCK_WITHIN}'".encode())
     await tx.execute(_LOCK_ARCHIVES, (history.LOCK,))
     done = await plan(tx, subject, bucket, by=by)
+    if done.is_empty:
+        raise DeletionError(f"there is nothing of {subject.kind} {subject.name!r}")
+    going = [rows for rows in await _rows(tx, subject) if rows.table in done.rows]
+    renamed = [text for text in await _texts(tx, subject) if ".".join(text[:2]) in done.renamed]
+    guarded = {*(rows.table for rows in going), *(table for table, _, _ in renamed)}
+    # This locks them: whatever can be in the way is so before the first object goes.
+    for table in sorted(guarded):
+        await tx.execute(_alter(table, "disable trigger user"))
     if bucket is not None:
         for _, keys in await _keys(tx, subject, bucket):
             for key in keys:
                 await bucket.delete(key)
         await _rewrite_archives(tx, subject, bucket)
-    going = [rows for rows in await _rows(tx, subject) if rows.table in done.rows]
-    renamed = [text for text in await _texts(tx, subject) if ".".join(text[:2]) in done.renamed]
-    guarded = {*(rows.table for rows in going), *(table for table, _, _ in renamed)}
-    for table in guarded:
-        await tx.execute(_alter(table, "disable trigger user"))
     done.rows = await _delete(tx, going)
     for table, column, kind in renamed:
         await _rename(tx, _named(table, column, kind, subject), column, kind, subject)

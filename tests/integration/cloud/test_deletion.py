@@ -178,6 +178,7 @@ async def test_a_camera_goes_with_its_images(
     key = f"camera/{two.one}/{camera}/x.jpg"
     await bucket.put(key, b"x", content_type="x/y")
     await run("device", "one", camera, "--confirm", camera)
+    assert "nothing of device" in await run("device", "one", camera, "--confirm", camera, code=2)
     mine, still = everything(cloud_db, two)
     assert still == others
     assert named(mine, camera) == set()
