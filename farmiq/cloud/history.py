@@ -179,7 +179,9 @@ def encode(table: Any, month: date) -> NewFile:
 
 async def note(tx: db.Connection, file: NewFile, *, was: str | None = None) -> None:
     """Say that the file is in the bucket; `was` is the key of one that it takes the place of."""
-    devices, moments = (file.table[name].to_pylist() for name in ("device_id", "occurred_at"))
+    from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
+
+    devices, moments = (parquet.span(file.table, name) for name in ("device_id", "occurred_at"))
     tenant_id, metric_type = (file.table[name][0].as_py() for name in ("tenant_id", "metric_type"))
     await tx.execute(
         """
@@ -190,8 +192,8 @@ async def note(tx: db.Connection, file: NewFile, *, was: str | None = None) -> N
         on conflict on constraint telemetry_archives_pkey do nothing
         """,
         (
-            tenant_id, file.key, metric_type, file.month, min(devices), max(devices),
-            min(moments), max(moments), file.table.num_rows, len(file.body),
+            tenant_id, file.key, metric_type, file.month, *devices, *moments,
+            file.table.num_rows, len(file.body),
             hashlib.sha256(file.body).hexdigest(), tenant_id, was,
         ),
     )  # fmt: skip

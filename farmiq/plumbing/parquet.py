@@ -147,3 +147,9 @@ def without(table: Table, name: str, known: Any) -> tuple[Table, Table]:
 def texts(values: Sequence[str]) -> Any:
     """As `known` of `without`."""
     return pa.array(values, pa.string())
+
+
+def span(table: Table, name: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column; texts by their bytes."""
+    both = pc.min_max(table[name]).as_py()
+    return both["min"], both["max"]
