@@ -139,12 +139,10 @@ async def readings(
             reading = CloudReading(**{**row, "event_id": UUID(bytes=row["event_id"])})
             if (reading.device_id, reading.metric_type) in places:
                 first[reading.event_id] = reading
-        # The others cannot be among the first.
-        first = {
-            reading.event_id: reading
-            for reading in heapq.nsmallest(limit, first.values(), key=order)
-        }
-    return sorted(first.values(), key=order)
+        if len(first) > 2 * limit:  # the others cannot be among the first
+            nearest = heapq.nsmallest(limit, first.values(), key=order)
+            first = {reading.event_id: reading for reading in nearest}
+    return sorted(first.values(), key=order)[:limit]
 
 
 async def buckets(
