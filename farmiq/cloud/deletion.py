@@ -352,12 +352,12 @@ async def _rename(tx: db.Connection, rows: _Rows, column: str, kind: str, subjec
     statement = sql.SQL("update {} t set {} = {} where ").format(
         sql.Identifier(rows.table), name, new
     )
-    await tx.execute(statement + sql.SQL(rows.where), rows.values)  # type: ignore[arg-type]
+    await tx.execute(statement + sql.SQL(rows.where), rows.values)
 
 
 async def _count(tx: db.Connection, rows: _Rows) -> int:
     statement = sql.SQL("select count(*) from {} t where ").format(sql.Identifier(rows.table))
-    count: int = await db.fetch_value(tx, statement + sql.SQL(rows.where), *rows.values)  # type: ignore[arg-type]
+    count: int = await db.fetch_value(tx, statement + sql.SQL(rows.where), *rows.values)
     return count
 
 
@@ -369,7 +369,7 @@ async def _delete(tx: db.Connection, going: Sequence[_Rows]) -> dict[str, int]:
         sql.SQL("{} as (delete from {} t where ").format(
             sql.Identifier(f"in_{rows.table}"), sql.Identifier(rows.table)
         )
-        + sql.SQL(rows.where)  # type: ignore[arg-type]
+        + sql.SQL(rows.where)
         + sql.SQL(" returning 1)")
         for rows in going
     ]
@@ -474,7 +474,7 @@ async def _rewrite_archives(tx: db.Connection, subject: Subject, bucket: objects
         from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
 
         table = parquet.read_all(await bucket.get(key))
-        rest, going = parquet.without(table, "device_id", parquet.texts([subject.device_id]))
+        rest, going = parquet.without(table, "device_id", parquet.texts([str(subject.device_id)]))
         if not going.num_rows:
             continue
         if rest.num_rows:
