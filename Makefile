@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 LAST_FAILED := .pytest_cache/v/cache/lastfailed
 
-.PHONY: help demo smoke test test-fast test-again test-long pictures check bench bench-long requirements docs texts lock clean
+.PHONY: help demo smoke test test-fast test-again test-long pictures check bench bench-long requirements docs texts lock sbom audit clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +64,11 @@ bench-long: $(READY) ## figures and history at 100 million readings: about an ho
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)
 
-docs: $(READY) ## make docs/asyncapi.json and docs/openapi-*.json again from the code
+docs: $(READY) ## make docs/asyncapi.json, docs/openapi-*.json, metrics.md, dashboards again from the code
 	@$(FARMIQ) asyncapi --out docs/asyncapi.json
 	@for site in edge cloud; do $(FARMIQ) openapi $$site --out docs/openapi-$$site.json; done
+	@$(FARMIQ) metrics --out docs/operate/metrics.md
+	@$(PY) tools/dashboards
 
 texts: $(READY) ## write new texts of the pages into the catalogues of languages
 	@$(PY) tools/texts
@@ -74,6 +76,12 @@ texts: $(READY) ## write new texts of the pages into the catalogues of languages
 lock: $(READY) ## resolve the pins of pyproject.toml into requirements.lock (needs uv)
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+
+sbom: ## the bill of materials of this tree, CycloneDX, in artefacts/sbom.json
+	@python3 tools/sbom artefacts/sbom.json && echo artefacts/sbom.json
+
+audit: ## known weaknesses of the pinned packages, by pip-audit (needs uv and the internet)
+	@uv tool run pip-audit@2.10.1 --strict --disable-pip --require-hashes --requirement requirements.lock
 
 clean: ## remove everything that these targets made; stops local stacks first
 	@if [ -x $(FARMIQ) ]; then $(FARMIQ) stack down --all --delete-data; \

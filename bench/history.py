@@ -1,4 +1,4 @@
-"""Readings in Parquet files: bytes of each, and a sensor's 90 days over both tiers (P34).
+"""Readings in Parquet files: bytes of each, and a sensor's 90 days over both tiers (P35).
 
 Every sensor has a reading a minute for 90 days, made by SQL, with ids and trace ids that no
 compression makes smaller. The months before the last one are archived. The same questions are
@@ -85,7 +85,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         say(f"history         {name:<44} {value:>14,}")
     kept = [
         results.of_runs(
-            "P34", "bytes of a reading in a file / in the database",
+            "P35", "bytes of a reading in a file / in the database",
             [per_reading / (bytes_before / rows)], target="<= 0.25", detail=detail,
         )
     ]  # fmt: skip

@@ -4,14 +4,17 @@ mask      rendered scenes of every floor, skin, light, blur and wire, against th
 sessions  herds of two breeds in three barns, three frames each; models of 20, 50 and 100 sessions
           say what the others weigh, over many random splits
 ducks     25 real birds (../shared/data/ducks), each left out of the model in turn
+dishes    rendered dishes of known growth: the change that is measured (P33), and whether the band
+          of the forecast, made of changes that were measured in their images, holds the day (P34)
 """
 
 import asyncio
 import csv
+import math
 import resource
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +26,14 @@ from bench import machine, results
 from bench.results import Result
 from farmiq.farm.vision import estimate, evaluation, frames, model, training
 from farmiq.farm.vision import mask as masks
+from farmiq.farm.vision.dishes import change, curve
+from farmiq.farm.vision.dishes.change import Reference
 from farmiq.farm.vision.evaluation import Session
 from farmiq.farm.vision.features import Measurement
 from farmiq.farm.vision.manifest import Scope
 from farmiq.farm.vision.training import Example, NotEnough
 from farmiq.lab.simulate import scenes
+from farmiq.lab.simulate.dishes import Dish
 
 Say = Callable[[str], None]
 DUCKS = Path(__file__).parent.parent.parent / "shared" / "data" / "ducks"
@@ -50,6 +56,7 @@ class Plan:
     scenes: int = 60
     animals: int = 130
     repetitions: int = 20
+    dishes: int = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Tried:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """P20 to P27; saved to bench/results.json and docs/develop/bench.md."""
+    """P20 to P27, P33 and P34; saved to bench/results.json and docs/develop/bench.md."""
     here = machine.description()
     result = await asyncio.to_thread(_measure, plan, say)
     results.save(result, machine=here)
@@ -77,7 +84,7 @@ def _measure(plan: Plan, say: Say) -> list[Result]:
         say(f"rendering {plan.animals} animals on {floor}")
         herds.append(_herd(seed, floor, skins, plan.animals))
     result += _sessions(herds, plan)
-    result += [_shuffled(herds, plan), _cost()]
+    result += [_shuffled(herds, plan), _cost(), *_dishes(plan, say)]
     if DUCKS.exists():
         say("weighing 25 ducks")
         result += _ducks()
@@ -316,3 +323,74 @@ def _ducks() -> list[Result]:
             detail={"rounds": "within 5 %, and beyond"},
         ),
     ]
+
+
+# Nothing of dishes was ever set on these.
+FIRST_DISH = 9000
+DAYS = (3.0, 7.0, 10.0, 14.0)
+THRESHOLDS = (0.2, 0.3, 0.5)
+MIN_INSIDE, MAX_INSIDE = 0.7, 0.9
+# Of the days until a threshold is passed, those that are known when it is forecast.
+KNOWN = (0.5, 0.65, 0.8, 0.95)
+
+
+def _dishes(plan: Plan, say: Say) -> list[Result]:
+    say(f"dishes: the change of {plan.dishes} rendered series")
+    errors: list[float] = []
+    inside: dict[float, list[bool]] = {threshold: [] for threshold in THRESHOLDS}
+    for seed in range(FIRST_DISH, FIRST_DISH + plan.dishes):
+        dish = Dish(f"bench {seed}")
+        reference = change.measure(dish.render(0.0), None).reference
+        if reference is None:
+            continue
+        for number, day in enumerate(DAYS, start=1):
+            measured = change.measure(dish.render(day, number=number), reference)
+            if measured.change is not None and measured.quality >= curve.MIN_QUALITY:
+                errors.append(abs(measured.change - dish.covered(day)))
+        for threshold, is_inside in _forecasts(dish, reference):
+            inside[threshold].append(is_inside)
+    shares = {threshold: statistics.fmean(found) for threshold, found in inside.items()}
+    every = [one for found in inside.values() for one in found]
+    return [
+        Result(
+            id="P33",
+            what="error of a dish's measured change, rendered series",
+            value=round(statistics.fmean(errors), 4),
+            target="<= 0.03",
+            runs=[round(float(np.quantile(errors, share)), 4) for share in (0.5, 0.9, 1.0)],
+            detail={"images": len(errors), "rounds": "median, nine of ten, worst"},
+        ),
+        Result(
+            id="P34",
+            what="share of dishes whose forecast's band holds the day (0.7 to 0.9)",
+            value=round(statistics.fmean(every), 3),
+            target=f">= {MIN_INSIDE}",
+            runs=[round(share, 3) for share in shares.values()],
+            detail={
+                "rounds": "20, 30 and 50 % of the dish",
+                "forecasts": ", ".join(str(len(found)) for found in inside.values()),
+            },
+            sound=all(MIN_INSIDE <= share <= MAX_INSIDE for share in shares.values()),
+        ),
+    ]
+
+
+def _forecasts(dish: Dish, reference: Reference) -> Iterator[tuple[float, bool]]:
+    """(threshold, whether the band holds the true day) of each forecast that can be made."""
+    passed = {threshold: dish.day_of(threshold) for threshold in THRESHOLDS}
+    last = max((day for day in passed.values() if day is not None), default=0.0)
+    measured = []
+    # Three images a day, as cameras of dishes wake; not more than two months of them.
+    for number in range(1, min(180, int(last * 3))):
+        made = change.measure(dish.render(number / 3, number=100 + number), reference)
+        if made.change is not None:
+            measured.append(curve.Measurement(number / 3, made.change, made.quality))
+    for threshold, truth in passed.items():
+        for known in KNOWN if truth is not None else ():
+            until = [item for item in measured if item.day <= (truth or 0.0) * known]
+            try:
+                found = curve.forecast(until, threshold)
+            except curve.NotEnoughDataError:
+                continue
+            latest = math.inf if found.latest_day is None else found.latest_day
+            yield threshold, not found.is_passed and found.earliest_day <= (truth or 0.0) <= latest

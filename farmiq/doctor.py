@@ -19,6 +19,7 @@ import httpx2
 import msgspec
 import psycopg
 
+from farmiq import site_checks
 from farmiq.cloud import bus
 from farmiq.cloud.deadletter import watch
 from farmiq.config import CloudSettings, DeviceSettings, EdgeSettings, SettingsError
@@ -35,6 +36,7 @@ from farmiq.plumbing.messaging import cursor, mqtt, nats, stream
 from farmiq.plumbing.storage.objects import Bucket
 from farmiq.plumbing.tls import Tls
 from farmiq.services import SQL
+from farmiq.site_checks import Finding
 
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
@@ -58,8 +60,6 @@ class Check:
     remedy: str = ""
 
 
-# What was seen, and what to do about it: nothing, if all is well.
-Finding = tuple[str, str]
 Probe = Callable[[], Awaitable[Finding]]
 
 
@@ -87,6 +87,8 @@ async def examine(environment: Mapping[str, str]) -> list[Check]:
                 failed.append(Check(f"{name} settings", False, detail, remedy))
                 continue
             probes |= make(loaded)
+            if name != "device" and environment.get("FARMIQ_BACKUP_URL"):
+                probes[f"{name} backups"] = partial(site_checks.backups, name, environment)
     return failed + list(await asyncio.gather(*(_bounded(*probe) for probe in probes.items())))
 
 
@@ -106,9 +108,11 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
 
     async def key() -> Finding:
         file = settings.edge_key_file
-        good = os.access(file, os.R_OK)
-        remedy = "`farmiq edge enroll` makes it; is it readable for this user?"
-        return f"{file} {'is there' if good else 'cannot be read'}", _remedy(not good, remedy)
+        if not os.access(file, os.R_OK):
+            remedy = "`farmiq edge enroll` makes it; is it readable for this user?"
+            return f"{file} cannot be read", remedy
+        async with _connected(db_url) as tx:
+            return await site_checks.edge_key(settings, tx)
 
     async def disks() -> Finding:
         thresholds = disk.Thresholds(settings.disk_warn_percent, settings.disk_shed_percent)
@@ -132,6 +136,7 @@ def _edge(settings: EdgeSettings) -> dict[str, Probe]:
         "edge key": key,
         "edge disk": disks,
         "edge clock": partial(_clock, cloud_url, tls, "the cloud"),
+        **_of_site("edge", settings),
     }
     if settings.s3_url is not None and settings.vision:
         probes["edge vision"] = vision
@@ -146,11 +151,14 @@ def _cloud(settings: CloudSettings) -> dict[str, Probe]:
     async def queues() -> Finding:
         limits = watch.limits(settings)
         try:
-            counts = await amqp.depths(settings.amqp_url.get_secret_value(), limits, tls=tls)
+            counts = await amqp.counts(settings.amqp_url.get_secret_value(), limits, tls=tls)
         except amqp.UNAVAILABLE as error:
             why = f"does not answer: {amqp.why(error)}"
             return why, "start RabbitMQ, or correct FARMIQ_AMQP_URL"
-        return check_queues(counts, limits)
+        detail, remedy = check_queues({name: c.messages for name, c in counts.items()}, limits)
+        services = {work.queue: work.service for work in bus.WORKS}
+        lonely, who = site_checks.check_consumers(counts, services)
+        return (f"{detail}; {lonely}" if who else detail), "; ".join(filter(None, (remedy, who)))
 
     async def clock() -> Finding:
         async with _connected(db_url) as tx:
@@ -166,6 +174,7 @@ def _cloud(settings: CloudSettings) -> dict[str, Probe]:
         "cloud services": partial(_services, "cloud", settings),
         "cloud disk": disks,
         "cloud clock": clock,
+        **_of_site("cloud", settings),
     }
     if settings.mqtt_url is not None:
         url = settings.mqtt_url.get_secret_value()
@@ -173,11 +182,32 @@ def _cloud(settings: CloudSettings) -> dict[str, Probe]:
     return probes | _stores("cloud", settings)
 
 
+def _of_site(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Probe]:
+    """What both sites have."""
+    db_url, address = settings.db_url.get_secret_value(), base_url(settings)
+    token = settings.metrics_token.get_secret_value() if settings.metrics_token else None
+
+    async def partitions() -> Finding:
+        async with _connected(db_url) as tx:
+            return await site_checks.partitions(site, tx)
+
+    probes: dict[str, Probe] = {
+        f"{site} months": partitions,
+        f"{site} version": partial(site_checks.version, address, site),
+        f"{site} jobs": partial(site_checks.jobs, address, token),
+    }
+    if settings.tls_cert_file is not None:
+        probes[f"{site} certificate"] = partial(site_checks.certificate, settings.tls)
+    return probes
+
+
 def _stores(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Probe]:
     probes: dict[str, Probe] = {}
     if settings.broker_monitor_url is not None:
         monitor_url = settings.broker_monitor_url
-        probes[f"{site} broker's store"] = partial(check_broker_store, site, monitor_url)
+        probes[f"{site} broker's store"] = partial(
+            check_broker_store, site, monitor_url, settings.tls
+        )
     if settings.s3_url is not None:
         url = settings.s3_url.get_secret_value()
         probes[f"{site} images"] = partial(_bucket, site, url, settings.tls)
@@ -229,12 +259,15 @@ def check_queues(counts: Mapping[str, int], limits: Mapping[str, int]) -> Findin
     """Pure: dead letters wait for a person, and a queue half full for its consumer."""
     piles = {bus.UNROUTED_QUEUE, *(work.dead_letters for work in bus.WORKS)}
     dead = sum(count for queue, count in counts.items() if queue in piles)
+    unrouted = counts.get(bus.UNROUTED_QUEUE, 0)
     waiting = sum(counts.values()) - dead
     full = [name for name, count in counts.items() if count > limits[name] * watch.TOO_FULL]
     missing = sorted(set(limits) - set(counts))
     remedy = ""
     if missing:
         remedy = f"{len(missing)} queues are missing ({missing[0]}): `farmiq topology apply`"
+    elif unrouted:
+        remedy = f"no queue wants {unrouted:,}: `farmiq topology diff`, then `farmiq dlq redrive`"
     elif dead:
         remedy = "`farmiq dlq ls` says why services did not take them"
     elif full:
@@ -283,6 +316,9 @@ async def _database(site: str, url: str) -> Finding:
     why = await asyncio.to_thread(migrations.problem, url, SQL[site])
     if why is None and site == "cloud":
         why = await asyncio.to_thread(db.role_problem, url)
+    if why is None and (why := await asyncio.to_thread(site_checks.read_only_problem, url)):
+        remedy = f"name the primary in FARMIQ_{site.upper()}_DB_URL, or set it to read and write"
+        return why, f"{remedy}: alter role … reset default_transaction_read_only"
     remedy = _remedy(why, f"`farmiq migrate {site}` as the owner; see docs/tutorial/install.md")
     return why or "answers, schema up to date", remedy
 
@@ -320,11 +356,10 @@ async def _log(url: str, stream_name: str, db_url: str, tls: Tls) -> Finding:
     return detail, _remedy(bad, "see whether the database takes writes")
 
 
-async def check_broker_store(site: str, monitor_url: str) -> Finding:
+async def check_broker_store(site: str, monitor_url: str, tls: Tls) -> Finding:
     try:
-        async with httpx2.AsyncClient(timeout=broker_store.TIMEOUT_S, trust_env=False) as client:
-            answer = await client.get(broker_store.jsz_url(monitor_url))
-        use = broker_store.read_use(answer.raise_for_status().content)
+        async with httpx2.AsyncClient(trust_env=False, verify=tls.client()) as client:
+            use = await broker_store.use(client, monitor_url)
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
         variable = f"FARMIQ_{site.upper()}_BROKER_MONITOR_URL"
         return str(error), f"correct {variable}, or start the broker"
@@ -334,21 +369,35 @@ async def check_broker_store(site: str, monitor_url: str) -> Finding:
 
 
 async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Finding:
-    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::") else settings.http_host
-    scheme = "https" if settings.tls.serves() else "http"
-    url = f"{scheme}://{host}:{settings.http_port}/readyz"
+    address = base_url(settings)
     try:
         # Our own machine, and nothing secret is said: its certificate may be for another name.
         async with httpx2.AsyncClient(timeout=5, verify=False) as client:
-            answer = await client.get(url)
-            problems = answer.json().get("problems", {})
-    except (httpx2.HTTPError, ValueError, AttributeError) as error:
-        why = str(error) or type(error).__name__
-        return f"{url}: {why}", f"start them with `farmiq run {site}`"
+            answer = await client.get(f"{address}/readyz")
+    except httpx2.ConnectError as error:
+        return f"{address}: {error}", f"start them with `farmiq run {site}`"
+    except httpx2.HTTPError as error:
+        return f"{address}: {str(error) or type(error).__name__}", _port_taken(site)
+    try:
+        problems = dict(answer.json()["problems"])
+    except (ValueError, KeyError, TypeError):
+        return f"what answers on {address} is not FarmIQ", _port_taken(site)
     if answer.status_code == HTTP_OK:
-        return f"ready on {host}:{settings.http_port}", ""
+        return f"ready on {address.partition('://')[2]}", ""
     words = "; ".join(f"{part}: {problem}" for part, problem in problems.items())
     return words or answer.text, "mend what they wait for; they go on by themselves"
+
+
+def base_url(settings: EdgeSettings | CloudSettings) -> str:
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::") else settings.http_host
+    return f"{'https' if settings.tls.serves() else 'http'}://{host}:{settings.http_port}"
+
+
+def _port_taken(site: str) -> str:
+    return (
+        f"another program has this port: end it, or set FARMIQ_{site.upper()}_HTTP_PORT and "
+        f"start `farmiq run {site}`"
+    )
 
 
 async def _bucket(site: str, url: str, tls: Tls) -> Finding:

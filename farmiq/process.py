@@ -4,8 +4,9 @@ A service that fails starts again and is named in /readyz meanwhile; the others 
 """
 
 import asyncio
+import contextlib
 import gc
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 
 from farmiq import __version__, config, crash, services
 from farmiq.plumbing import connections, db, http, log, migrations, tokens
@@ -65,11 +66,24 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
     # What a batch makes is gone with the batch: searching it for cycles cost a sixth of our time.
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    code = await run.together(parts, expected=(*EXPECTED, OSError))
+    async with _traces(next(iter(settings.values()))):
+        code = await run.together(parts, expected=(*EXPECTED, OSError))
     for schema in schemas:
         if schema.failure is not None:
             raise schema.failure
     return code
+
+
+@contextlib.asynccontextmanager
+async def _traces(settings: config.EdgeSettings | config.CloudSettings) -> AsyncIterator[None]:
+    if settings.otlp_endpoint is None:
+        yield
+        return
+    from farmiq.plumbing import otlp  # noqa: PLC0415 - costs nothing where traces are off
+
+    headers = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
+    async with otlp.exporting(settings.otlp_endpoint, ratio=settings.trace_ratio, headers=headers):
+        yield
 
 
 async def _run(

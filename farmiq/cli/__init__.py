@@ -48,6 +48,7 @@ from farmiq.cli import (
 from farmiq.cli import resync as resync_command
 from farmiq.cli import stack as stack_commands
 from farmiq.cli import stations as stations_command
+from farmiq.cli import support as support_command
 from farmiq.cli import trace as trace_command
 
 app = terminal.Group(
@@ -69,6 +70,7 @@ keys = terminal.Group("Keys of edges that do not enrol (see `edge`).")
 app.command(shared=terminal.NO_OPTIONS, rich_help_panel=RUN)(demo.demo)
 app.command(shared=terminal.JSON, rich_help_panel=LOOK)(stack_commands.doctor)
 app.command(rich_help_panel=LOOK)(trace_command.trace)
+app.command("support-bundle", rich_help_panel=LOOK)(support_command.support_bundle)
 app.command(rich_help_panel=MEND)(resync_command.resync)
 app.command(rich_help_panel=MEND)(backup.restore)
 app.command(rich_help_panel=LOOK)(backup.drill)
@@ -251,6 +253,20 @@ def openapi(
     if site not in contract.SITES:
         terminal.fail(f"there is no site {site!r}; choose edge or cloud", code=2)
     _write_json(contract.document(site), out)
+
+
+@app.command(shared=terminal.NO_OPTIONS, rich_help_panel=DEVELOP)
+def metrics(*, out: OutFile = None) -> None:
+    """Print the catalogue of all metrics of all services, as Markdown: name, type, labels, meaning.
+
+    What a running process counts now: /metrics on its HTTP port.
+    """
+    from farmiq.contracts import metrics as contract
+
+    if out is None:
+        typer.echo(contract.document(), nl=False)
+    else:
+        out.write_text(contract.document(), encoding="utf-8")
 
 
 @keys.command("new", shared=terminal.JSON)

@@ -79,7 +79,7 @@ def history(
         int, typer.Option(min=100_000, help="How many readings, of which two thirds are archived.")
     ] = 1_000_000,
 ) -> int:
-    """Readings in Parquet files: bytes of each, and 90 days over both tiers, P34.
+    """Readings in Parquet files: bytes of each, and 90 days over both tiers, P35.
 
     100 million take about an hour and 50 GB of disk. Engines are started for it and stopped after
     it. The result goes to bench/results.json and docs/develop/bench.md. Exit code 3 if the target

@@ -123,7 +123,7 @@ def down(
 def fetch(
     *,
     browser: Annotated[
-        bool, typer.Option(help="Also get what only tests use: Chromium and strace.")
+        bool, typer.Option(help="Also get what only tests use: Chromium, strace and promtool.")
     ] = False,
 ) -> None:
     """Get ahead of time what a first start would download; nothing is installed on the system."""
@@ -140,6 +140,7 @@ def fetch(
         for package in (debian.HEADLESS, debian.CHROMIUM):
             places[package] = str(debian.chromium_path(downloads, package=package, say=say))
         places["strace"] = str(debian.strace_path(downloads, say=say))
+        places["promtool"] = str(debian.promtool_path(downloads, say=say))
     terminal.print_result(places, *(f"{program:<23}  {place}" for program, place in places.items()))
 
 

@@ -27,6 +27,12 @@ def stations(
     life: Annotated[
         Path | None, typer.Option(help="Life of the farm (the demo's): its birds are weighed.")
     ] = None,
+    before: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Weighings of earlier days that a new station has to deliver (with --life)."
+        ),
+    ] = 0,
     cuts: Annotated[
         bool, typer.Option("--cuts", help="Kill an agent now and then, as a power cut does.")
     ] = False,
@@ -58,6 +64,7 @@ def stations(
             cuts=cuts,
             say=terminal.progress(),
             birds=runner.read_birds(life) if life else {},
+            before=before,
         )
     )
     terminal.print_result(

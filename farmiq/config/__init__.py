@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from farmiq.config.cloud import CloudSettings as CloudSettings
     from farmiq.config.device import DeviceSettings as DeviceSettings
     from farmiq.config.edge import EdgeSettings as EdgeSettings
+    from farmiq.config.environment import SettingsError as SettingsError
     from farmiq.config.settings import Settings as Settings
-    from farmiq.config.settings import SettingsError as SettingsError
     from farmiq.config.sites import TEMPLATES as TEMPLATES
     from farmiq.config.sites import AdminSettings as AdminSettings
     from farmiq.config.sites import site as site
@@ -31,7 +31,7 @@ _MODULES = {
     "DeviceSettings": "device",
     "EdgeSettings": "edge",
     "Settings": "settings",
-    "SettingsError": "settings",
+    "SettingsError": "environment",
     "TEMPLATES": "sites",
     "site": "sites",
     "template": "sites",

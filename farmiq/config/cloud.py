@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, field_validator
 
-from farmiq.config.settings import Settings, required, setting
+from farmiq.config.settings import required, setting
+from farmiq.config.tracing import TracedSettings
 from farmiq.plumbing import addresses, mail
 
 
-class CloudSettings(Settings):
+class CloudSettings(TracedSettings):
     """In the data centre."""
 
     db_url: SecretStr = required(
@@ -241,6 +242,12 @@ class CloudSettings(Settings):
         "own",
         "with a callout: own, a camera connects under client ids of its own only; any, "
         "for cameras whose id cannot be changed, only those of others are refused",
+    )
+    broker_replicas: PositiveInt = setting(
+        "FARMIQ_CLOUD_BROKER_REPLICAS",
+        1,
+        "how many nodes of the broker's cluster hold each message, such as 3 of three",
+        le=5,
     )
     broker_monitor_url: str | None = setting(
         "FARMIQ_CLOUD_BROKER_MONITOR_URL",

@@ -405,6 +405,12 @@ class EdgeSettings(VisionSettings):
         "with a callout: own, a device connects under client ids of its own only; any, "
         "for devices whose id cannot be changed, only those of others are refused",
     )
+    broker_replicas: PositiveInt = setting(
+        "FARMIQ_EDGE_BROKER_REPLICAS",
+        1,
+        "how many nodes of the broker's cluster hold each message, such as 3 of three",
+        le=5,
+    )
     broker_monitor_url: str | None = setting(
         "FARMIQ_EDGE_BROKER_MONITOR_URL",
         None,

@@ -1,12 +1,37 @@
 """The environment: this is the only file that reads it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+# Every secret setting is an address with a password in it, or a token.
+SECRET_ENDINGS = ("_URL", "_TOKEN")
+
+
+class SettingsError(Exception):
+    """Settings are missing or odd; the text names each and says what it is for."""
 
 
 def given_by_process() -> Mapping[str, str]:
-    return os.environ
+    """The environment; a secret may be in a file that NAME_FILE names.
+
+    Raises SettingsError, which does not quote the secret.
+    """
+    return {**os.environ, **dict(_from_files())}
+
+
+def _from_files() -> Iterator[tuple[str, str]]:
+    for variable, file in os.environ.items():
+        name = variable.removesuffix("_FILE")
+        if name == variable or not name.endswith(SECRET_ENDINGS) or not file:
+            continue
+        if os.environ.get(name):
+            raise SettingsError(f"{name} and {variable} are both set: remove one of them")
+        try:
+            yield name, Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise SettingsError(f"{variable}: {file} cannot be read: {why}") from None
 
 
 def crash_at() -> str | None:
@@ -50,7 +75,7 @@ def given_urls() -> dict[str, str]:
     """Engines that the environment names: those are used and not started."""
     return {
         name: value
-        for name, value in os.environ.items()
+        for name, value in given_by_process().items()
         if name.startswith("FARMIQ_") and name.endswith("_URL") and value
     }
 
@@ -59,4 +84,4 @@ def environment(
     *, over: Mapping[str, str] | None = None, under: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Our environment: `under` gives what it lacks, `over` wins over it."""
-    return {**(under or {}), **os.environ, **(over or {})}
+    return {**(under or {}), **given_by_process(), **(over or {})}

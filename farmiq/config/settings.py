@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from farmiq.config.environment import given_by_process
+from farmiq.config.environment import SettingsError, given_by_process
 from farmiq.plumbing import connections
 from farmiq.plumbing.messaging import mqtt_address
 from farmiq.plumbing.tls import Tls
@@ -29,10 +29,6 @@ T = TypeVar("T")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 MAX_DURATION_S = 36_500 * 86_400.0
 MAX_NUMBER = 10**15
-
-
-class SettingsError(Exception):
-    """Settings are missing or odd; the text names each and says what it is for."""
 
 
 def setting(variable: str, default: Any, text: str, **limits: Any) -> Any:
@@ -134,7 +130,7 @@ class Settings(BaseModel):
     @classmethod
     def _broker_address(cls, given: SecretStr | None) -> SecretStr | None:
         if given is not None and given.get_secret_value() != "-":
-            mqtt_address.address(given.get_secret_value())
+            mqtt_address.addresses(given.get_secret_value())
         return given
 
     @field_validator("ingress_url", check_fields=False)
@@ -142,7 +138,7 @@ class Settings(BaseModel):
     def _log_address(cls, given: SecretStr | None) -> SecretStr | None:
         """`nats://` and `tls://` are a broker's log, `mqtt://` and `mqtts://` a session."""
         if given is not None and urlsplit(given.get_secret_value()).scheme not in {"nats", "tls"}:
-            mqtt_address.address(given.get_secret_value())
+            mqtt_address.addresses(given.get_secret_value())
         return given
 
     @property

@@ -43,6 +43,9 @@ def template(name: str) -> str:
     settings = TEMPLATES[name]
     lines = [f"# FarmIQ settings: {name}. {(settings.__doc__ or '').splitlines()[0]}"]
     lines.append("# Keep the quotes: an address may contain & and other signs that a shell reads.")
+    lines.append(
+        "# Instead of a secret NAME_URL or NAME_TOKEN, NAME_URL_FILE names a file that has it."
+    )
     for variable, field in settings.variables().items():
         lines += ["", f"# {field.description}"]
         default = "" if field.is_required() or field.default is None else field.default

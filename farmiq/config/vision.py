@@ -5,10 +5,11 @@ from pathlib import Path
 from pydantic import PositiveFloat, PositiveInt
 
 from farmiq.config.environment import state_dir
-from farmiq.config.settings import Settings, setting
+from farmiq.config.settings import setting
+from farmiq.config.tracing import TracedSettings
 
 
-class VisionSettings(Settings):
+class VisionSettings(TracedSettings):
     vision: bool = setting("VISION", True, "false: no image is looked at, and nothing is estimated")
     vision_wait_s: PositiveFloat = setting(
         "VISION_WAIT_SECONDS",

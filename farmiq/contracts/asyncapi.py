@@ -224,6 +224,10 @@ def _bus_message(kind: BusType) -> dict[str, Any]:
             "properties": {
                 "schema_version": {"const": "1.0"},
                 "trace_id": {"type": "string"},
+                "traceparent": {
+                    "type": "string",
+                    "description": "W3C Trace Context, of events that are traced (D-596).",
+                },
             },
             "required": ["schema_version", "trace_id"],
         },

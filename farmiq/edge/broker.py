@@ -41,5 +41,10 @@ def store(settings: EdgeSettings, web: httpx2.AsyncClient) -> Store | None:
         web,
         nats_url=secret(settings.broker_nats_url),
         monitor_url=settings.broker_monitor_url,
-        bounds=BOUNDS if log_url(settings) is None else replace(BOUNDS, log=LOG),
+        bounds=replace(
+            BOUNDS,
+            log=None if log_url(settings) is None else LOG,
+            replicas=settings.broker_replicas,
+        ),
+        tls=settings.tls,
     )

@@ -252,7 +252,16 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, PASSING)
 
 
+_CERTIFICATE = (
+    "the server's certificate is refused: renew it there if it has expired, or add its authority "
+    "to the file that sslrootcert in the address names"
+)
+
+
 def first_line(error: BaseException) -> str:
+    """What people read of an error. libpq does not say what is wrong with a certificate."""
+    if "certificate verify failed" in str(error):
+        return _CERTIFICATE
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

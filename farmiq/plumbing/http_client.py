@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx2
 
+from farmiq.plumbing import tls
+
 # Connecting, waiting for the answer and reading it: each may take the client's timeout.
 PARTS = 3
 DEFAULT_PART_S = 30.0
@@ -24,7 +26,7 @@ FAILED = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, TimeoutError)
 
 def why(error: Exception) -> str:
     """Return the kind and the text of an error, for people."""
-    return ": ".join(filter(None, (type(error).__name__, str(error))))
+    return tls.advice(error) or ": ".join(filter(None, (type(error).__name__, str(error))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,11 @@ def _filled(language: str, pattern: _Pattern, values: Mapping[str, str]) -> str 
     return pattern.translation % known if known else pattern.translation
 
 
+def quantity(text: str) -> str:
+    """The English text of a number and its unit in the language of the page."""
+    return text if i18n.language() == "en" else _localized(i18n.language(), text)
+
+
 def _localized(language: str, value: str) -> str:
     match = _QUANTITY.fullmatch(value)
     if match is None:

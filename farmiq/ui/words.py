@@ -12,10 +12,23 @@ from babel import dates, numbers
 
 from farmiq.ui import i18n
 from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
+# Of alerts, the gravest first.
+SEVERITIES = {
+    "security": marked("Security"),
+    "critical": marked("Critical"),
+    "warning": marked("Warning"),
+    "info": marked("Info"),
+}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _THOUSAND = 1000
 _UGLY_ABOVE, _UGLY_BELOW = 1e9, 1e-3
+
+
+def severity(name: str) -> str:
+    """Of an alert; one of a newer version as it is."""
+    return _(SEVERITIES[name]) if name in SEVERITIES else name.capitalize()
 
 
 def duration(seconds: float) -> str:

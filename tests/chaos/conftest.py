@@ -1,6 +1,6 @@
 """A whole farm on a stack of its own, which the tests here break one piece at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     folder = tmp_path_factory.mktemp("chaos")
     root, downloads = folder / "stack", state_dir() / "engines"
     with stack.start(root, downloads=downloads) as engines:
-        farm = provisioned(folder, engines)
+        farm = provisioned(folder, engines.environment)
         try:
             yield Battered(farm, engines)
         finally:
@@ -65,12 +65,16 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     stack.remove(root)
 
 
-def provisioned(folder: Path, engines: stack.Stack) -> Farm:
-    given = engines.environment
+def provisioned(
+    folder: Path,
+    given: Mapping[str, str],
+    *,
+    register: Callable[[str], object] = devices.register_known,
+) -> Farm:
     edge = Database(given["FARMIQ_EDGE_DB_URL"], given["FARMIQ_EDGE_DB_ADMIN_URL"])
     cloud = Database(given["FARMIQ_CLOUD_DB_URL"], given["FARMIQ_CLOUD_DB_ADMIN_URL"])
     migrations.apply(edge.admin_url, SQL["edge"])
-    devices.register_known(edge.admin_url)
+    register(edge.admin_url)
     migrations.apply(cloud.admin_url, SQL["cloud"])
     with psycopg.connect(cloud.admin_url) as connection:
         add_company(connection, TENANT, name="Hillside Farm")
@@ -92,7 +96,7 @@ def weighing(tmp_path: Path) -> Iterator[Weighing]:
     """A farm for weigh stations, on engines of its own; nothing of it runs yet."""
     root = tmp_path / "stack"
     with stack.start(root, downloads=state_dir() / "engines", say=lambda _: None) as engines:
-        farm = provisioned(tmp_path, engines)
+        farm = provisioned(tmp_path, engines.environment)
         farm.environment["FARMIQ_CLOUD_URL"] = farm.url("cloud")
         try:
             yield Weighing(WeighingFarm(farm), engines)

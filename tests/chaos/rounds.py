@@ -140,7 +140,7 @@ class Battered:
         """
         await self._fresh(without=without)
         self.whole = False
-        delivered_again = self._delivered_again()
+        came_again = delivered_again(self.farm)
         held = processes.look(self.farm.running[busy].pid) if busy else None
         if held is not None:
             processes.send(held, signal.SIGSTOP)
@@ -166,7 +166,7 @@ class Battered:
         await self.farm.until_quiet()
         self.whole = True
         edge, cloud = self.farm.findings()
-        redelivered = grown(delivered_again, self._delivered_again())
+        redelivered = grown(came_again, delivered_again(self.farm))
         found = (edge, cloud, self.farm.doubled(), least)
         return Result(kind, edge.sent, unresolved, redelivered, recovery_s, *found)
 
@@ -204,18 +204,19 @@ class Battered:
         self.farm.begin_journal()
         self.farm.empty_tables()
 
-    def _delivered_again(self) -> Counter[int]:
-        """How often something came again, by the process that saw it."""
-        names = tuple(name for name, _ in REDELIVERIES)
-        return Counter(
-            {
-                process: sum(int(each.value) for each in samples if _came_again(each))
-                for process, samples in self.farm.samples_by_process(names).items()
-            }
-        )
-
     def _on_the_way(self) -> int:
         return len(self.farm.sent().events["sent"] - self.farm.in_the_cloud())
+
+
+def delivered_again(farm: Farm) -> Counter[int]:
+    """How often something came again, by the process that saw it."""
+    names = tuple(name for name, _ in REDELIVERIES)
+    return Counter(
+        {
+            process: sum(int(each.value) for each in samples if _came_again(each))
+            for process, samples in farm.samples_by_process(names).items()
+        }
+    )
 
 
 def _is_stopped(process: Process) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from farmiq.lab import stack
 from farmiq.lab.simulate import stations, weighings
 from farmiq.lab.simulate.stations import Habits, SimulatedStation
-from tests.support.farm import Farm
+from tests.support.farm import Farm, log_lines
 from tests.support.until import until
 from tests.support.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there
 
@@ -39,7 +39,7 @@ async def weighing(two_sites: Farm) -> WeighingFarm:
 @pytest.mark.timeout(180)
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.req("WV-01", "WV-05", "WV-18", "WV-26", "WV-35", "SC-01", "SC-04", "MD-05")
-@pytest.mark.req("MD-07", "RB-19")
+@pytest.mark.req("MD-07", "RB-19", "RB-13")
 async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_once(
     weighing: WeighingFarm, broker: stack.Stack, tmp_path: Path
 ) -> None:
@@ -75,6 +75,7 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         visits = [*one.visits, *other.visits]
         await weighing.check(each for visit in visits for each in visit.sha256s)
     _follow(weighing)
+    _follow_in_the_logs(weighing, [tmp_path / f"station-{number}" for number in (1, 2)])
     for sessions in weighing.pictured():
         found = weighings.compare(visits, sessions)
         assert found.clean, found
@@ -105,6 +106,32 @@ async def _check_inferred(farm: Farm) -> None:
     await until(has_arrived, within_s=90)
     seen = farm.cloud(SEEN)
     assert len({session_id for session_id, _ in seen}) == len(seen)
+
+
+def _follow_in_the_logs(weighing: WeighingFarm, stations_: list[Path]) -> None:
+    """A weighing's trace_id is in the log of every hop, from the station's agent on."""
+    agents = "".join((folder / "agent.log").read_text() for folder in stations_)
+    hops = {
+        "drain.stored": agents,
+        "ingress.stored": weighing.farm.log("edge"),
+        "sync.delivered": weighing.farm.log("edge"),
+        "ingestion.events": weighing.farm.log("cloud"),
+        "amqp.consumed": weighing.farm.log("cloud"),
+    }
+    told = {
+        said: {
+            event_id: trace_id
+            for line in log_lines(text)
+            if line["event"] == said
+            for event_id, trace_id in zip(line["event_id"], line["trace_id"], strict=True)
+        }
+        for said, text in hops.items()
+    }
+    sent = {key: body["trace_id"] for key, body in weighing.minted().items()}
+    everywhere = set(sent).intersection(*told.values())
+    assert everywhere
+    for traces in told.values():
+        assert {key: traces[key] for key in everywhere} == {key: sent[key] for key in everywhere}
 
 
 def _follow(weighing: WeighingFarm) -> None:

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import pytest
 
+from farmiq.plumbing import tracing
 from tests.support.farm import STARTED, Farm, log_lines
+from tests.support.http_receiver import HttpReceiver, http_receiver
 from tests.support.until import until
 
 # About 250 readings a second for a few seconds; the last barn's link is cut now and then.
@@ -17,8 +19,24 @@ from tests.support.until import until
 
 @pytest.mark.req("FB-04", "FB-05", "RB-13", "XC-02", "FB-15", "XC-03")
 async def test_every_reading_arrives_once_can_be_traced_and_a_signal_stops_each_process(
-    farm: Farm,
+    idle_farm: Farm,
 ) -> None:
+    async with http_receiver() as collector:
+        farm = idle_farm
+        farm.environment |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_TRACES_SAMPLER_ARG": "1",
+        }
+        for service in STARTED:
+            farm.start(service.name)
+        await farm.until_ready()
+        await _travel(farm)
+        await _follow_one_in_the_spans(farm, collector)
+        await _every_process_answers_for_itself(farm)
+        _a_signal_stops_each(farm)
+
+
+async def _travel(farm: Farm) -> None:
     simulator = farm.simulate("--barns", "3", "--interval", "0.2", "--seconds", "4")
     assert simulator.wait(timeout=120) == 0
     await farm.until_quiet()
@@ -33,8 +51,47 @@ async def test_every_reading_arrives_once_can_be_traced_and_a_signal_stops_each_
     await _follow_one_in_the_logs(farm)
     _follow_feed(farm)
     _no_payload_in_any_log(farm)
-    await _every_process_answers_for_itself(farm)
-    _a_signal_stops_each(farm)
+
+
+async def _follow_one_in_the_spans(farm: Farm, collector: HttpReceiver) -> None:
+    """One reading is one trace: a span of each hop below that of the hop before, by no header."""
+    ((event_id, trace_id),) = farm.cloud(
+        "select event_id::text, trace_id from telemetry_readings order by stored_at desc limit 1"
+    )
+    trace = tracing.trace_of(trace_id)
+    hops = {
+        "edge-ingress-gateway": "ingress",
+        "edge-sync-forwarder": "forward",
+        "cloud-ingestion": "publish",
+        "cloud-telemetry-service": "consume",
+    }
+
+    def spans() -> dict[str, dict[str, Any]]:
+        return {
+            resource["resource"]["attributes"][0]["value"]["stringValue"]: span
+            for posted in collector.posted
+            for resource in posted.json()["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+            if span["traceId"] == trace
+            and {"key": "farmiq.event_id", "value": {"stringValue": event_id}} in span["attributes"]
+        }
+
+    def complete() -> dict[str, dict[str, Any]]:
+        so_far = spans()
+        return so_far if so_far.keys() >= hops.keys() else {}
+
+    found = await until(complete)
+    parent = ""
+    for service, hop in hops.items():
+        span = found[service]
+        assert span["name"] == f"{hop} telemetry.ingested"
+        assert span["parentSpanId"] == parent
+        assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+        # The batch that it was in is a trace of its own.
+        assert [link["traceId"] != trace for link in span["links"]] == [True]
+        parent = span["spanId"]
+    assert {posted.path for posted in collector.posted} == {"/v1/traces"}
 
 
 def _follow_one(farm: Farm) -> None:

@@ -16,7 +16,7 @@ from farmiq.cli import app, terminal
 
 # They run until they are stopped, or print a file of another program or a contract.
 WITHOUT = {
-    "run", "agent run", "backup stream", "demo", "config", "asyncapi", "openapi",
+    "run", "agent run", "backup stream", "demo", "config", "asyncapi", "openapi", "metrics",
     "device permissions",
 }  # fmt: skip
 

@@ -126,7 +126,10 @@ def test_every_page_with_commands_is_run_by_a_test_or_listed_here() -> None:
 
 
 def test_tests_that_the_security_page_names_exist() -> None:
-    page = (pages.ROOT / "docs" / "operate" / "security.md").read_text(encoding="utf-8")
+    operate = pages.ROOT / "docs" / "operate"
+    page = "".join(
+        (operate / name).read_text(encoding="utf-8") for name in ("security.md", "threats.md")
+    )
     file, missing, named = "", [], 0
     for given, name in re.findall(r"`([\w/.…]+)::(\w+)`", page):
         file = file if given == "…" else given

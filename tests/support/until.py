@@ -13,6 +13,9 @@ T = TypeVar("T")
 PAUSE_S = 0.02
 # A question that costs the farm something is asked less often: it must not slow what it waits for.
 RESPECT = 3
+# Who has waited for long asks less often, up to this: a tenth of the time waited is no loss, and
+# the questions of all who wait take much of the machine.
+PATIENT_S = 0.2
 
 
 @overload
@@ -28,7 +31,8 @@ async def until(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
 
     A table that a service in this very process has locked is asked again when that has gone on.
     """
-    ends_at = time.monotonic() + within_s
+    began_at = time.monotonic()
+    ends_at = began_at + within_s
     while True:
         asked_at = time.monotonic()
         try:
@@ -41,4 +45,5 @@ async def until(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
             return found
         now = time.monotonic()
         assert now < ends_at, f"waited {within_s} s in vain"
-        await asyncio.sleep(min(max(PAUSE_S, RESPECT * (now - asked_at)), 0.5))
+        patient_s = min((now - began_at) / 10, PATIENT_S)
+        await asyncio.sleep(min(max(PAUSE_S, patient_s, RESPECT * (now - asked_at)), 0.5))

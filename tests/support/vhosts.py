@@ -20,7 +20,8 @@ from farmiq.cloud import bus
 from farmiq.plumbing import ids
 from farmiq.plumbing.bus import amqp
 
-_idle: list[str] = []
+# And whether anything is declared there: an empty one needs no emptying.
+_idle: list[tuple[str, bool]] = []
 
 
 @contextlib.contextmanager
@@ -36,8 +37,9 @@ def lend(engines: Mapping[str, str]) -> Iterator[str]:
     """The address of a vhost on which at most the work queues are, all empty."""
     name = _emptied(engines) or _make(engines)
     yield _address(engines, name)
-    if _has_only_work_queues(ask(engines, "GET", f"definitions/{name}")):
-        _idle.append(name)
+    declared = ask(engines, "GET", f"definitions/{name}")
+    if _has_only_work_queues(declared):
+        _idle.append((name, bool(declared["queues"])))
     else:
         _delete(engines, name)
 
@@ -77,8 +79,8 @@ def _address(engines: Mapping[str, str], name: str) -> str:
 def _emptied(engines: Mapping[str, str]) -> str | None:
     """Of those that are not lent one from which nobody consumes any more."""
     while _idle:
-        name = _idle.pop()
-        if asyncio.run(empty(_address(engines, name))):
+        name, has_queues = _idle.pop()
+        if not has_queues or asyncio.run(empty(_address(engines, name))):
             return name
         _delete(engines, name)
     return None

@@ -2,8 +2,7 @@
 
 import pytest
 
-from farmiq.config import CloudSettings
-from farmiq.config.settings import SettingsError
+from farmiq.config import CloudSettings, SettingsError
 from farmiq.plumbing import connections
 
 REQUIRED = {"FARMIQ_CLOUD_DB_URL": "unused", "FARMIQ_AMQP_URL": "unused"}

@@ -99,7 +99,7 @@ class Pages:
         return company
 
     async def page(
-        self, template: str, signed_in: SignIn, view: Any, *, status: int = 200
+        self, template: str, signed_in: SignIn, view: Any, *, status: int = 200, **more: Any
     ) -> Response:
         """A whole page; a super admin can switch to another company on it."""
         choices = []
@@ -108,7 +108,7 @@ class Pages:
                 choices = await queries.choices(connection)
         return await asyncio.to_thread(
             look.page, template, status=status, view=view, csrf=form_token(signed_in, view.company),
-            choices=choices, nav=nav.entries(),
+            choices=choices, nav=nav.entries(), **more,
         )  # fmt: skip
 
     async def form(self, request: Request, signed_in: SignIn) -> dict[str, str]:

@@ -210,7 +210,9 @@ class Ingestion(api.Routes):
         return {"edges": len(tallies)}
 
     async def _publish(self, events: Sequence[bus.BusEvent], *, batch_id: str) -> None:
-        await publishing.publish(self._publisher, events, timeout_s=self._settings.bus_timeout_s)
+        await publishing.publish(
+            self._publisher, events, timeout_s=self._settings.bus_timeout_s, batch_id=batch_id
+        )
         self._log.info("ingestion.published", batch_id=batch_id, count=len(events))
         named = ((event.event_id, event.event_type, event.trace_id) for event in events)
         log.events(self._log, "ingestion.events", named, batch_id=batch_id)

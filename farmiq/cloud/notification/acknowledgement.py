@@ -11,7 +11,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from farmiq.cloud import episodes
@@ -19,6 +19,9 @@ from farmiq.cloud.notification import contacts, words
 from farmiq.cloud.notification.sending import queries, store
 from farmiq.plumbing import db
 from farmiq.plumbing.sealing import Sealer, SealError
+from farmiq.ui import i18n, look, sentences
+from farmiq.ui import words as ui_words
+from farmiq.ui.i18n import gettext as _
 
 PATH = "/alerts/ack"
 MAX_AGE = timedelta(days=3)
@@ -32,13 +35,13 @@ _HEADERS = {
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 }
 _PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
+<html lang="{language}"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:2rem auto;padding:0 1rem;
 color-scheme:light dark}}button{{font:inherit;padding:.8rem 1.2rem;width:100%}}</style></head>
 <body><main><h1>{title}</h1>{paragraphs}{form}</main></body></html>
 """
-_FORM = '<form method="post"><button type="submit">I look after it</button></form>'
+_FORM = '<form method="post"><button type="submit">{label}</button></form>'
 
 
 class _Ticket(msgspec.Struct, frozen=True, array_like=True):
@@ -67,12 +70,12 @@ class AckPage:
         """Pages for people, so not in the document of the API."""
         for method, endpoint in (("GET", self.show), ("POST", self.acknowledge)):
             app.router.add_api_route(
-                f"{PATH}/{{token}}", endpoint, methods=[method], include_in_schema=False,
-                response_class=HTMLResponse,
+                f"{PATH}/{{token}}", look.with_error_pages(endpoint), methods=[method],
+                include_in_schema=False, response_class=HTMLResponse,
             )  # fmt: skip
 
-    async def show(self, token: str) -> HTMLResponse:
-        if (ticket := self._ticket(token)) is None:
+    async def show(self, request: Request) -> HTMLResponse:
+        if (ticket := self._ticket(request.path_params["token"])) is None:
             return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
@@ -84,11 +87,12 @@ class AckPage:
         if view is None:
             return _unknown()
         if view.state == "active":
-            return _page("Alert", *_about(view), form=_FORM)
+            label = html.escape(_("I look after it"))
+            return _page(_("Alert"), *_about(view), form=_FORM.format(label=label))
         return _page(_state(view), *_about(view))
 
-    async def acknowledge(self, token: str) -> HTMLResponse:
-        if (ticket := self._ticket(token)) is None:
+    async def acknowledge(self, request: Request) -> HTMLResponse:
+        if (ticket := self._ticket(request.path_params["token"])) is None:
             return _unknown()
         try:
             async with db.transaction(self.pool) as tx:
@@ -122,18 +126,20 @@ async def _holder(tx: db.Connection, ticket: _Ticket) -> str | None:
 
 def _state(view: queries.AckView) -> str:
     if view.state == "acknowledged":
-        return f"Acknowledged by {view.acknowledged_by}"
-    return "It is over already"
+        return words.acknowledged_by(view.acknowledged_by)
+    return _("It is over already")
 
 
 def _about(view: queries.AckView) -> tuple[str, ...]:
     where = ", ".join(filter(None, (view.barn, view.farm)))
-    since = f"Since {words.local(view.opened_at, ZoneInfo(view.timezone))}"
-    return tuple(filter(None, (f"{view.severity.capitalize()}: {view.message}", where, since)))
+    since = f"{_('Since')} {words.local(view.opened_at, ZoneInfo(view.timezone))}"
+    what = f"{ui_words.severity(view.severity)}: {sentences.translated(view.message)}"
+    return tuple(filter(None, (what, where, since)))
 
 
 def _page(title: str, *paragraphs: str, form: str = "", status: int = 200) -> HTMLResponse:
     text = _PAGE.format(
+        language=i18n.language(),
         title=html.escape(title),
         paragraphs="".join(f"<p>{html.escape(text)}</p>" for text in paragraphs),
         form=form,
@@ -143,9 +149,9 @@ def _page(title: str, *paragraphs: str, form: str = "", status: int = 200) -> HT
 
 def _unknown() -> HTMLResponse:
     """The same for every token that is not good: nobody learns which part was."""
-    reason = "The link is not valid, or older than three days. Acknowledge in FarmIQ instead."
-    return _page("This link does not work", reason, status=404)
+    reason = _("The link is not valid, or older than three days. Acknowledge in FarmIQ instead.")
+    return _page(_("This link does not work"), reason, status=404)
 
 
 def _later() -> HTMLResponse:
-    return _page("Try again in a moment", "The database is away.", status=503)
+    return _page(_("Try again in a moment"), _("The database is away."), status=503)

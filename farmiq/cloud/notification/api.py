@@ -19,6 +19,7 @@ from farmiq.cloud.notification import contacts
 from farmiq.cloud.notification.contacts import (
     ChannelValues,
     ContactValues,
+    Language,
     SettingsValues,
     Severity,
     TrialValues,
@@ -89,6 +90,7 @@ class AlertContact(api.Model):
     farms: list[str] | None
     addresses: dict[str, str]
     quiet_hours: AlertQuietHours | None
+    language: Language
     changed_at: At
     changed_by: str
 

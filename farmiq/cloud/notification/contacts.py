@@ -33,6 +33,7 @@ MAX_CONTACTS = 500
 MAX_TESTS_PER_HOUR = 60
 
 Severity = Literal["info", "warning", "critical", "security"]
+Language = Literal["en", "de"]
 _Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9](?![\s\S])")]
 _Address = Annotated[str, Meta(max_length=channels.MAX_ADDRESS)]
 _Severities = Annotated[list[Severity], Meta(min_length=1, max_length=4)]
@@ -43,7 +44,7 @@ _CHANNEL = """
 """
 _CONTACT = """
   contact_id, name, is_enabled as enabled, level, severities, farms, addresses, timezone,
-  quiet_from, quiet_until, quiet_passed_by, changed_at, changed_by
+  quiet_from, quiet_until, quiet_passed_by, language, changed_at, changed_by
 """
 
 
@@ -90,6 +91,8 @@ class ContactValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     farms: Annotated[list[ids.Id], Meta(min_length=1, max_length=1000)] | None = None
     addresses: Annotated[dict[ids.Id, _Address], Meta(max_length=20)]
     quiet_hours: QuietHoursValues | None = None
+    # Of the messages to them.
+    language: Language = "en"
 
 
 class TrialValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,8 +138,12 @@ async def private_problem(
             await outgoing.resolve(where.host, where.port, allowed=allowed, owner=owner)
     except outgoing.ForbiddenHostError as error:
         return "secrets.url" if secrets.url else "secrets.smtp_url", str(error)
-    except (outgoing.NoAnswerError, ValueError):
-        return None  # away for now, or not valid: then it is said with all other problems
+    except outgoing.NoAnswerError:
+        if (secrets.url or "").startswith("http://"):
+            return "secrets.url", "has to begin with https://"
+        return None  # away for now
+    except ValueError:
+        return None  # said with all other problems
     return None
 
 
@@ -239,6 +246,7 @@ async def save_contact(
         "quiet_from": time.fromisoformat(quiet.begin) if quiet else None,
         "quiet_until": time.fromisoformat(quiet.until) if quiet else None,
         "quiet_passed_by": sorted(set(quiet.passed_by)) if quiet else [],
+        "language": values.language,
         "owner": owner,
     }
     return await _store_contact(tx, tenant_id, contact_id, row, by=by)
@@ -255,7 +263,7 @@ async def send_test(
     row = await find_channel(tx, tenant_id, channel_id)
     if row is None:
         raise InvalidError(("channel_id", "there is no such channel"))
-    address = values.address
+    address, language = values.address, "en"
     if values.contact_id is not None:
         if address is not None:
             raise InvalidError(("address", "give an address or a contact, not both"))
@@ -263,6 +271,7 @@ async def send_test(
         address = None if contact is None else contact["addresses"].get(channel_id)
         if address is None:
             raise InvalidError(("contact_id", "there is no such contact on this channel"))
+        language = contact["language"] if contact else language
     address = address or ""
     if reason := channels.address_problem(row["kind"], address):
         raise InvalidError(("address", reason))
@@ -277,7 +286,7 @@ async def send_test(
     return await store.add_test_message(
         tx,
         tenant_id,
-        words.trial(channel_id, by=by),
+        words.trial(channel_id, by=by, language=language),
         channel_id=channel_id,
         contact_id=values.contact_id,
         address=address,
@@ -442,24 +451,24 @@ async def _store_contact(
         tx,
         """
         insert into alert_contacts (tenant_id, contact_id, name, is_enabled, level, severities,
-          farms, addresses, timezone, quiet_from, quiet_until, quiet_passed_by, changed_at,
-          changed_by, user_id)
-        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s,
+          farms, addresses, timezone, quiet_from, quiet_until, quiet_passed_by, language,
+          changed_at, changed_by, user_id)
+        values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, fn_now(), %s,
           (select user_id from users where email = %s))
         on conflict on constraint alert_contacts_pkey do update set name = excluded.name,
           is_enabled = excluded.is_enabled, level = excluded.level,
           severities = excluded.severities, farms = excluded.farms,
           addresses = excluded.addresses, timezone = excluded.timezone,
           quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
-          quiet_passed_by = excluded.quiet_passed_by, changed_at = excluded.changed_at,
-          changed_by = excluded.changed_by,
+          quiet_passed_by = excluded.quiet_passed_by, language = excluded.language,
+          changed_at = excluded.changed_at, changed_by = excluded.changed_by,
           user_id = coalesce(excluded.user_id, alert_contacts.user_id)
         returning xmax = 0
         """,
         tenant_id, contact_id, values["name"], values["enabled"], values["level"],
         values["severities"], values["farms"], Jsonb(values["addresses"]), values["timezone"],
-        values["quiet_from"], values["quiet_until"], values["quiet_passed_by"], by,
-        values["owner"],
+        values["quiet_from"], values["quiet_until"], values["quiet_passed_by"],
+        values["language"], by, values["owner"],
     )  # fmt: skip
     if is_new:
         await _check_number(tx, "alert_contacts", tenant_id, MAX_CONTACTS)
@@ -506,6 +515,7 @@ def _contact(row: Mapping[str, Any]) -> Contact:
         farms=None if row["farms"] is None else frozenset(row["farms"]),
         quiet_hours=_quiet_hours(begin, end, row["timezone"], passed_by),
         addresses=row["addresses"],
+        language=row["language"],
     )
 
 

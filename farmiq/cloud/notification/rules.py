@@ -64,6 +64,7 @@ class Contact:
     farms: frozenset[str] | None = None
     quiet_hours: QuietHours | None = None
     addresses: Mapping[str, str]
+    language: str = "en"
 
     def wants(self, severity: str, farm_id: str | None) -> bool:
         """What concerns no single farm, such as an edge, concerns everybody."""
@@ -105,6 +106,7 @@ class Planned:
     channel_id: str
     address: str
     send_after: datetime
+    language: str = "en"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,13 @@ def _to(
     only: Collection[tuple[str, str]] | None = None,
 ) -> tuple[Planned, ...]:
     return tuple(
-        Planned(contact.contact_id, channel_id, address, _send_after(contact, step, now))
+        Planned(
+            contact.contact_id,
+            channel_id,
+            address,
+            _send_after(contact, step, now),
+            contact.language,
+        )
         for contact in contacts
         for channel_id, address in sorted(contact.addresses.items())
         if channel_id in channels and (only is None or (contact.contact_id, channel_id) in only)

@@ -1,4 +1,4 @@
-"""Pure: what a message about an episode says, in plain words."""
+"""Pure: what a message about an episode says, in plain words and in the language of who gets it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,23 +6,31 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from babel import dates
+
 from farmiq.farm.alerts import rules
 from farmiq.farm.alerts.advice import advice as what_to_do
 from farmiq.messages.alerts import AlertRule
+from farmiq.ui import i18n, sentences
+from farmiq.ui import words as ui_words
+from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
 MAX_SUBJECT = 160
 MAX_MESSAGE = 1000
 # What ntfy and others call priority, from 1 to 5.
 PRIORITIES = {"info": 2, "warning": 3, "critical": 5, "security": 5}
+# How a day is written out, by language.
+_DAYS = {"en": "EEE d MMMM y", "de": "EEE d. MMMM y"}
 # What happened if not the values have ended it: the trouble may be there still.
 _ENDED = {
-    "person": "Ended by hand",
-    "edge": "No longer watched, its edge is no longer connected",
-    "moved": "No longer watched, the device was moved",
-    "revoked": "No longer watched, the device was taken out of service",
-    "batch": "No longer watched, the batch was closed",
-    "camera": "No longer watched, the camera was switched off",
-    "long": "No longer watched, nothing came from the device for a month",
+    "person": marked("Ended by hand"),
+    "edge": marked("No longer watched, its edge is no longer connected"),
+    "moved": marked("No longer watched, the device was moved"),
+    "revoked": marked("No longer watched, the device was taken out of service"),
+    "batch": marked("No longer watched, the batch was closed"),
+    "camera": marked("No longer watched, the camera was switched off"),
+    "long": marked("No longer watched, nothing came from the device for a month"),
 }
 
 
@@ -67,73 +75,93 @@ class Words:
     content: dict[str, Any]
 
 
-def render(facts: Facts) -> Words:
-    """The message about this step, without the link that acknowledges."""
-    what = _one_line(facts.message)
-    where = _where(facts)
-    head = f"{_opening(facts)}: {what}"
-    subject = f"{head} ({where})" if where and where not in what else head
-    lines = [f"{_opening(facts)}: {what}", ""]
-    lines += [f"{label + ':':<10}{text}" for label, text in _lines(facts, where) if text]
+def render(facts: Facts, language: str = "en") -> Words:
+    """The message about this step, without the link that acknowledges.
+
+    `content` is English, whatever the language is: programs compare texts.
+    """
     advice = what_to_do(
         source=facts.source,
         signal=facts.signal,
         condition=facts.rule.condition if facts.rule else None,
     )
-    if facts.step in {"opened", "worsened", "escalated"}:
-        lines += ["", f"What to do: {advice}"]
-    return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), _content(facts, what, advice))
+    content = _content(facts, _one_line(facts.message), advice, language)
+    with i18n.use(language):
+        what, where = _one_line(sentences.translated(facts.message)), _where(facts)
+        head = f"{_opening(facts)}: {what}"
+        subject = f"{head} ({where})" if where and where not in what else head
+        named = [(label, text) for label, text in _lines(facts, where) if text]
+        width = max(len(label) for label, _text in named) + 2
+        lines = [head, "", *(f"{label + ':':<{max(width, 10)}}{text}" for label, text in named)]
+        if facts.step in {"opened", "worsened", "escalated"}:
+            lines += ["", f"{_('What to do')}: {sentences.translated(advice)}"]
+    return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), content)
 
 
-def trial(channel_id: str, *, by: str) -> Words:
+def trial(channel_id: str, *, by: str, language: str = "en") -> Words:
     """A message that shows whether a channel works."""
-    subject = "Test message of FarmIQ alerts"
-    text = (
-        f"{by} sent this over the channel {channel_id} to see whether it works. "
-        "There is nothing to do."
-    )
+    with i18n.use(language):
+        subject = _("Test message of FarmIQ alerts")
+        text = _(
+            "%(who)s sent this over the channel %(channel)s to see whether it works. "
+            "There is nothing to do."
+        ) % {"who": by, "channel": channel_id}
     return Words(subject, text, {"step": "test", "severity": "info", "message": subject})
 
 
+def with_link(text: str, link: str, language: str) -> str:
+    """A message with the way to acknowledge below it."""
+    with i18n.use(language):
+        label = _("I look after it (opens a page with one button)")
+    return f"{text}\n\n{label}:\n{link}\n"
+
+
 def _opening(facts: Facts) -> str:
+    named = {"severity": ui_words.severity(facts.severity)}
     match facts.step:
         case "worsened":
-            return f"{facts.severity.capitalize()}, it became worse"
+            return _("%(severity)s, it became worse") % named
+        case "escalated" if facts.minutes_unanswered:
+            named["minutes"] = str(facts.minutes_unanswered)
+            return _("%(severity)s, nobody has acknowledged for %(minutes)s minutes") % named
         case "escalated":
-            minutes = facts.minutes_unanswered
-            waited = f" for {minutes} minutes" if minutes else ""
-            return f"{facts.severity.capitalize()}, nobody has acknowledged{waited}"
+            return _("%(severity)s, nobody has acknowledged") % named
         case "acknowledged":
-            return f"Acknowledged by {_one_line(facts.acknowledged_by or 'somebody')}"
+            return acknowledged_by(facts.acknowledged_by)
         case "resolved":
             return _ending(facts)
-    return facts.severity.capitalize()
+    return named["severity"]
+
+
+def acknowledged_by(person: str | None) -> str:
+    """In the language of the message or page."""
+    return _("Acknowledged by %(who)s") % {"who": _one_line(person or _("somebody"))}
 
 
 def _ending(facts: Facts) -> str:
     if facts.state == "withdrawn":
-        return "Withdrawn, later data show that it never was"
+        return _("Withdrawn, later data show that it never was")
     if facts.ended_reason is None:
-        return "Resolved"
+        return _("Resolved")
     if facts.ended_reason != "rule":
-        return _ENDED[facts.ended_reason]
+        return _(_ENDED[facts.ended_reason])
     if facts.rule is None:
-        return "No longer watched, its rule was removed"
+        return _("No longer watched, its rule was removed")
     if not facts.rule.enabled:
-        return "No longer watched, its rule was switched off"
-    return "No longer watched, its rule was changed or applies no more"
+        return _("No longer watched, its rule was switched off")
+    return _("No longer watched, its rule was changed or applies no more")
 
 
 def _lines(facts: Facts, where: str) -> list[tuple[str, str]]:
     zone = ZoneInfo(facts.timezone)
     resolved = facts.resolved_at if facts.step == "resolved" else None
     return [
-        ("Where", where),
-        ("Since", local(facts.opened_at, zone)),
-        ("Until", local(resolved, zone) if resolved else ""),
-        ("Value", _value(facts)),
-        ("Limit", _limit(facts)),
-        ("Note", _one_line(facts.note or "")),
+        (_("Where"), where),
+        (_("Since"), local(facts.opened_at, zone)),
+        (_("Until"), local(resolved, zone) if resolved else ""),
+        (_("Value"), _value(facts)),
+        (_("Limit"), _limit(facts)),
+        (_("Note"), _one_line(facts.note or "")),
     ]
 
 
@@ -141,16 +169,21 @@ def local(at: datetime, zone: ZoneInfo) -> str:
     """A moment by the clocks of a zone, with the zone: Tue 18 November 2026, 11:02 (…)."""
     here = at.astimezone(zone)
     offset = here.strftime("%z")
-    return f"{here:%a} {here.day} {here:%B %Y, %H:%M} ({zone.key}, UTC{offset[:3]}:{offset[3:5]})"
+    day = dates.format_date(here.date(), _DAYS.get(i18n.language(), _DAYS["en"]), i18n.locale())
+    return f"{day}, {here:%H:%M} ({zone.key}, UTC{offset[:3]}:{offset[3:5]})"
 
 
 def _where(facts: Facts) -> str:
-    barn = facts.barn or (f"barn {facts.barn_id}" if facts.barn_id else None)
-    farm = facts.farm or (f"farm {facts.farm_id}" if facts.farm_id else None)
-    device = f"device {facts.device_id}" if facts.device_id else None
-    edge = f"edge {facts.edge_cluster_id}" if facts.edge_cluster_id and not farm else None
-    batch = f"batch {facts.batch_id}" if facts.batch_id and not barn else None
+    barn = facts.barn or (_named(_("barn %(name)s"), facts.barn_id))
+    farm = facts.farm or (_named(_("farm %(name)s"), facts.farm_id))
+    device = _named(_("device %(name)s"), facts.device_id)
+    edge = _named(_("edge %(name)s"), facts.edge_cluster_id) if not farm else None
+    batch = _named(_("batch %(name)s"), facts.batch_id) if not barn else None
     return _one_line(", ".join(filter(None, (barn, farm, device, batch, edge))))
+
+
+def _named(pattern: str, name: str | None) -> str | None:
+    return pattern % {"name": name} if name else None
 
 
 def _value(facts: Facts) -> str:
@@ -159,7 +192,7 @@ def _value(facts: Facts) -> str:
     shown = facts.last_value if is_last else facts.worst_value
     if shown is None:
         shown = facts.last_value
-    return "" if shown is None else rules.quantity(shown, _unit(facts))
+    return "" if shown is None else sentences.quantity(rules.quantity(shown, _unit(facts)))
 
 
 def _unit(facts: Facts) -> str:
@@ -168,16 +201,15 @@ def _unit(facts: Facts) -> str:
 
 def _limit(facts: Facts) -> str:
     rule = facts.rule
-    if rule is None or rule.threshold is None:
+    if rule is None or rule.threshold is None or rule.condition == "absent":
         return ""
-    unit = "%" if rule.baseline is not None else _unit(facts)
-    by = "" if rule.condition in {"above", "below"} and rule.baseline is None else "by more than "
-    return f"{rule.condition} {by}{rules.quantity(rule.threshold, unit)}"
+    return sentences.translated_phrase("comparison", rules.comparison(rule, _unit(facts)))
 
 
-def _content(facts: Facts, what: str, advice: str) -> dict[str, Any]:
+def _content(facts: Facts, what: str, advice: str, language: str) -> dict[str, Any]:
     return {
         "tenant_id": facts.tenant_id,
+        "language": language,
         "episode_id": str(facts.episode_id),
         "step": facts.step,
         "severity": facts.severity,

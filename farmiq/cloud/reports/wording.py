@@ -27,12 +27,6 @@ FIGURES: dict[str, tuple[str, str, int | None]] = {
 }
 # More of these is worse.
 LESS_IS_BETTER = frozenset({"fcr", "mortality_pct"})
-_SEVERITIES = {
-    "info": marked("Info"),
-    "warning": marked("Warning"),
-    "critical": marked("Critical"),
-    "security": marked("Security"),
-}
 _RECORDS = {
     "note": marked("Note"),
     "welfare": marked("Welfare"),
@@ -214,7 +208,7 @@ def is_worse(figure: Figure) -> bool:
 
 
 def severity(alert: Alert) -> str:
-    return _(_SEVERITIES[alert.severity])
+    return words.severity(alert.severity)
 
 
 def alert_time(alert: Alert, zone: ZoneInfo) -> str:

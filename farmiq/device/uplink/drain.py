@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -212,18 +212,24 @@ class Drain:
         """Mark events as stored, or rejected with a reason; either ends the sending."""
         now_s = self.buffer.now_s()
 
-        def work(tx: Tx) -> int:
-            changed = 0
+        def work(tx: Tx) -> list[dict[str, Any]]:
+            settled = []
             for event_id, reason in outcome.items():
                 state = "stored" if reason is None else "refused"
-                is_new = store.settle(tx, event_id, state=state, now_s=now_s, reason=reason)
-                changed += is_new
-                if is_new and reason is not None:
-                    _note_rejection(tx, event_id, reason)
+                if not store.settle(tx, event_id, state=state, now_s=now_s, reason=reason):
+                    continue
+                event = store.event(tx, event_id)
+                if event is not None:
+                    settled.append(event)
+                    if reason is not None:
+                        _note_rejection(tx, event, reason)
             crash.here("agent.before_receipt_commit")
-            return changed
+            return settled
 
         changed = await self._do(work)
+        stored = [event for event in changed if outcome[event["event_id"]] is None]
+        named = ((event["event_id"], event["event_type"], _trace_id(event)) for event in stored)
+        log.events(log.get(NAME), "drain.stored", named)
         for event_id in outcome:
             self._in_flight.pop(event_id, None)
         if changed:
@@ -289,12 +295,25 @@ class Drain:
                 return result
 
 
-def _note_rejection(tx: Tx, event_id: str, reason: str) -> None:
-    event = store.event(tx, event_id)
-    if event is None:
-        return
+class _Traced(msgspec.Struct):
+    trace_id: str = "-"
+
+
+def _trace_id(event: dict[str, Any]) -> str:
+    """Of a message as it was sent, whatever a crash may have left of it."""
+    try:
+        return msgspec.json.decode(event["raw"], type=_Traced).trace_id
+    except msgspec.DecodeError:
+        return "-"
+
+
+def _note_rejection(tx: Tx, event: dict[str, Any], reason: str) -> None:
     log.get(NAME).error(
-        "event.refused", event_id=event_id, event_type=event["event_type"], reason=reason[:500]
+        "event.refused",
+        event_id=event["event_id"],
+        event_type=event["event_type"],
+        trace_id=_trace_id(event),
+        reason=reason[:500],
     )
     if event["session_id"] is not None:
         problem = f"the edge refused {event['event_type']}: {reason[:300]}"

@@ -16,12 +16,14 @@ ENTRIES = (
     (Entry("devices", marked("Devices"), "/devices", "device"), ("devices",)),
     (Entry("delivery", marked("Delivery"), "/delivery", "truck"), ("sync", "quarantine")),
 )
+FOR_ADMINS = (Entry("keys", marked("Keys"), "/keys", "settings"),)
 
 
 def entries(tenant: Tenant) -> list[Entry]:
     """In the language of the page."""
-    return [
-        entry.translated()
-        for entry, areas in ENTRIES
-        if not areas or any(tenant.reads(area) for area in areas)
+    reachable = [
+        entry for entry, areas in ENTRIES if not areas or any(tenant.reads(area) for area in areas)
     ]
+    if tenant.role == "admin" and tenant.areas is None:
+        reachable += FOR_ADMINS
+    return [entry.translated() for entry in reachable]

@@ -18,6 +18,7 @@ from farmiq.edge.console import watch
 from farmiq.edge.console.delivery.routes import DeliveryPages
 from farmiq.edge.console.devices.adding import AddDevicePages
 from farmiq.edge.console.devices.routes import DevicePages
+from farmiq.edge.console.keys.routes import KeyPages
 from farmiq.edge.console.pages import Pages
 from farmiq.edge.console.readings.routes import ReadingPages
 from farmiq.edge.console.records.routes import RecordPages
@@ -35,7 +36,7 @@ STATEMENT_TIMEOUT_S = 5.0
 # The cloud counts as away when it has not answered so many questions for master data.
 MISSED_ANSWERS = 3
 _HERE = Path(__file__).parent
-_AREAS = ("sign_in", "today", "weighings", "readings", "devices", "delivery", "records")
+_AREAS = ("sign_in", "today", "weighings", "readings", "devices", "delivery", "records", "keys")
 
 look.add_templates(*(_HERE / area for area in _AREAS))
 
@@ -63,6 +64,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             DevicePages(pages),
             DeliveryPages(pages, patience_s),
             RecordPages(pages),
+            KeyPages(pages),
         ):
             area.add_to(server.app)
         server.ready("console.database", lambda: db.problem(pool))

@@ -90,6 +90,7 @@ def callout(pool: db.Pool, settings: EdgeSettings, web: httpx2.AsyncClient) -> C
             secret(settings.ingress_url),
         ),
         is_own=own_client_id if strict else partial(not_anothers, ours=ours),
+        tls=settings.tls,
     )
 
 

@@ -64,7 +64,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             persistent_session=False,
             tls=settings.tls,
         ) as broker,
-        httpx2.AsyncClient(trust_env=False) as web,
+        httpx2.AsyncClient(trust_env=False, verify=settings.tls.client()) as web,
         asyncio.TaskGroup() as group,
     ):
         server.ready("devices.database", lambda: db.problem(pool))

@@ -9,6 +9,7 @@ the duplicates. A few writers share the messages, by device.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from farmiq.edge.registry import Registry
 from farmiq.messages import topics
 from farmiq.messages.wording import worded
 from farmiq.nats_users import subject
-from farmiq.plumbing import db, http, log
+from farmiq.plumbing import db, http, log, tracing
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.messaging import mqtt, nats, stream
 from farmiq.plumbing.messaging.cursor import Cursors
@@ -286,9 +287,11 @@ class Intake:
         """One writer: commits one part after the other."""
         while True:
             batch, part = await queue.get()
+            started_ns = time.time_ns()
             outcome = await self._until_committed(part)
             # At once: whoever is interrupted later does not store these again.
             log.events(self._log, "ingress.stored", _named(outcome))
+            tracing.record(tracing.INGRESS, NAME, _named(outcome), started_ns=started_ns)
             _count(outcome)
             batch.outcome += outcome
             batch.parts_left -= 1

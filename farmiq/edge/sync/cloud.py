@@ -14,7 +14,7 @@ from farmiq.edge.identity import Identity
 from farmiq.edge.sync.rules import ACCEPTED, CloudResponse
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
-from farmiq.plumbing import http_client
+from farmiq.plumbing import http_client, tracing
 from farmiq.plumbing.retry import retry_after_s
 
 ROUTE = "/api/v1/ingestion/batch"
@@ -63,6 +63,8 @@ class Cloud:
             return CloudResponse(413, problem=f"{len(body)} bytes are more than a batch may have")
         token = self._identity.token(tenant_id, role="admin" if republish else None)
         headers = {"Authorization": f"Bearer {token}", "x-request-id": batch_id}
+        if tracing.is_on():
+            headers["traceparent"] = tracing.batch_traceparent(batch_id, tracing.FORWARD.name)
         if not self._compress or len(body) < _WORTH_COMPRESSING:
             return await self._post(ROUTE, body, headers)
         packed = {**headers, "Content-Encoding": "gzip"}

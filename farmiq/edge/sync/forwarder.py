@@ -17,7 +17,7 @@ from farmiq.edge import alerts
 from farmiq.edge.sync import monitor, rules, store
 from farmiq.edge.sync.cloud import MAX_BATCH_BYTES, Cloud
 from farmiq.edge.sync.rules import BatchSizer, Claimed, Failure, Plan, Sending, Tenant
-from farmiq.plumbing import db, ids, log
+from farmiq.plumbing import db, ids, log, tracing
 from farmiq.plumbing.backoff import chance
 
 NAME = "edge-sync-forwarder"
@@ -54,7 +54,9 @@ class Settler:
         self._backoff, self._pool, self._me = backoff_of(settings), pool, me
         self._log = log.get(NAME)
 
-    async def acked(self, tenant_id: str, rows: Sequence[Sending], batch_id: str) -> int:
+    async def acked(
+        self, tenant_id: str, rows: Sequence[Sending], batch_id: str, *, started_ns: int
+    ) -> int:
         """Mark the rows as delivered; returns how many were still claimed by us."""
         async with db.transaction(self._pool) as tx:
             count = await store.acked(tx, rows, claimed_by=self._me)
@@ -67,8 +69,9 @@ class Settler:
             if ended:
                 await alerts.close(tx, kind=monitor.ACCESS_DENIED, subject=tenant_id, by=NAME)
             crash.here("sync.before_settle_commit")
-        named = ((row.id, row.event_type, row.trace_id) for row in rows)
+        named = [(row.id, row.event_type, row.trace_id) for row in rows]
         log.events(self._log, "sync.delivered", named, batch_id=batch_id)
+        tracing.record(tracing.FORWARD, NAME, named, started_ns=started_ns, batch_id=batch_id)
         SETTLED.labels(outcome="acked").inc(count)
         LOST.inc(len(rows) - count)
         return count
@@ -247,12 +250,14 @@ class Forwarder:
 
         With `search` the batch is split first: the outage may be about one event.
         """
-        batch_id = f"batch-{ids.new()}"
+        batch_id, started_ns = f"batch-{ids.new()}", time.time_ns()
         answer = await self._cloud.send(batch_id, run.tenant_id, [row.event() for row in rows])
         match rules.classify_response(answer, count=len(rows)):
             case rules.Delivered():
                 crash.here("sync.after_answer")
-                self.delivered += await self._settler.acked(run.tenant_id, rows, batch_id)
+                self.delivered += await self._settler.acked(
+                    run.tenant_id, rows, batch_id, started_ns=started_ns
+                )
                 self._sizers[run.tenant_id] = self._sizers[run.tenant_id].grow()
                 run.reached = run.working = True
                 return [], None

@@ -13,6 +13,7 @@ from farmiq.edge.batches import Placed
 from farmiq.edge.vision.models import SHADOW, CameraScope, ModelRow
 from farmiq.farm.vision.estimate import Estimate
 from farmiq.farm.vision.features import SCHEMA
+from farmiq.messages.weighvision import EMPTY_SCALE
 from farmiq.plumbing import db
 
 # A camera left on may have sent thousands for one session; its weight is in the first few.
@@ -104,6 +105,7 @@ _IS_WHOLE = """
 async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> InferenceJob | None:
     """The next job: sessions first, of these the newest; then images, a camera's in their order.
 
+    Before all of them come pictures of empty scales, since sessions are measured by these.
     Others see it again after `lease_s`.
     """
     rows = await db.fetch_as(
@@ -121,13 +123,15 @@ async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> Inferenc
             and (p.session_id is null
               or p.last_image_at <= (select fn_now()) - %(wait_s)s * interval '1 s'
               or {_IS_WHOLE})
-          order by p.session_id is null,
+          order by coalesce(p.media_id in (
+              select m.id from media_objects m where m.purpose = %(empty_scale)s), false) desc,
+            p.session_id is null,
             case when p.session_id is not null then p.last_image_at end desc, p.last_image_at
           limit 1
           for update of p skip locked)
         returning {_COLUMNS}
         """,  # noqa: S608 - our own words
-        {"wait_s": wait_s, "lease_s": lease_s},
+        {"wait_s": wait_s, "lease_s": lease_s, "empty_scale": EMPTY_SCALE},
     )
     return rows[0] if rows else None
 

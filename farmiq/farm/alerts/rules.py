@@ -341,7 +341,7 @@ def sentence(
     if rule.condition == "absent":
         text = _absence(rule, label, where)
     else:
-        compared = _comparison(rule, unit)
+        compared = comparison(rule, unit)
         if where:
             text = worded(
                 "%(signal)s %(where)s %(comparison)s",
@@ -426,7 +426,8 @@ _COMPARISONS: Mapping[tuple[str | None, str], str] = {
 }
 
 
-def _comparison(rule: AlertRule, unit: str) -> str:
+def comparison(rule: AlertRule, unit: str) -> str:
+    """What a rule with a threshold compares with: above 30 °C."""
     assert rule.threshold is not None  # noqa: S101 - problems() says so
     return _COMPARISONS[rule.baseline, rule.condition] % {
         "quantity": quantity(rule.threshold, unit if rule.baseline is None else "%"),

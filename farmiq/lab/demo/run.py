@@ -34,6 +34,8 @@ READY_S = 60.0
 # The demo's days are short, so that one sees them pass.
 DAY_S = 600.0
 CATCH_UP_S = 90.0
+# Of the five days before the first start: enough for each camera to learn from.
+WEIGHED_BEFORE = 40
 CAMERAS = 6
 # Not the one of `farmiq simulate cameras`: that would take the logins of our cameras.
 FLEET_SEED = 1
@@ -203,7 +205,7 @@ def _herding(folder: Path, seconds: float | None) -> list[str]:
     """A smoke check wants many animals in its minute, and power cuts; a demo is watched."""
     options = ["--dir", str(folder), "--day", str(DAY_S)]
     if seconds is None:
-        return [*options, "--gap", "8", "--stands", "6"]
+        return [*options, "--gap", "8", "--stands", "6", "--before", str(WEIGHED_BEFORE)]
     return [*options, "--seconds", str(seconds), "--gap", "2", "--stands", "5", "--cuts"]
 
 

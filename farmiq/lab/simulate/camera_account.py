@@ -58,8 +58,8 @@ _SITE = """
 """
 _CAMERA = """
     insert into devices (device_id, company_id, site_id, mac, device_name, dialect,
-      wake_schedule_cron, firmware)
-    select %s, company_id, site_id, %s, %s, %s, %s, 'simulated 1.0' from sites
+      wake_schedule_cron, x_position, y_position, firmware)
+    select %s, company_id, site_id, %s, %s, %s, %s, %s, %s, 'simulated 1.0' from sites
     where company_id = %s and site_name = %s
     on conflict (company_id, mac) where is_active do nothing
 """
@@ -206,7 +206,9 @@ def register(
 def _add(connection: psycopg.Connection, kit: Kit, company_id: object, schedule: str) -> int:
     # A name that people can say; the end of its address makes it the only one of the company.
     named = f"Camera {kit.number + 1}-{kit.mac[-4:]}"
-    values = (ids.new(), kit.mac, named, kit.speech.dialect, schedule, company_id)
+    # Metres on the floor of its site.
+    place = (2.0 + 3.0 * (kit.number // len(ZONES)), 2.0 + 2.5 * (kit.number % 2))
+    values = (ids.new(), kit.mac, named, kit.speech.dialect, schedule, *place, company_id)
     return connection.execute(_CAMERA, (*values, site_name(kit.timezone))).rowcount
 
 

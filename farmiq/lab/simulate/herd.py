@@ -112,12 +112,17 @@ def visit(
     )
 
 
+def has_left(visit: Visit, *, after_s: float) -> bool:
+    """Whether the animal has gone again so long after it came, before it could be weighed."""
+    return visit.manner == "leaves" and after_s > _TROT_S * 1.5
+
+
 def on_scale_kg(visit: Visit, *, after_s: float, chance: float) -> float:
     """What the scale shows so long after the animal came; `chance` in [0, 1) is its noise."""
     noise = chance * 2 - 1
     if after_s < _TROT_S or visit.manner == "restless":
         return visit.weight_kg * (1 + 0.12 * noise)
-    if visit.manner == "leaves" and after_s > _TROT_S * 1.5:
+    if has_left(visit, after_s=after_s):
         return 0.0
     if visit.manner == "pair" and after_s > visit.stands_s / 2:
         return visit.weight_kg + visit.second_kg * (1 + 0.02 * noise)

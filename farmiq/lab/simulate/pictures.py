@@ -44,7 +44,9 @@ def _animal(station_id: str, animal: int, weight_kg: float) -> scenes.Animal:
     """An animal keeps its looks and proportions, and grows in all directions."""
     chance = np.random.default_rng([zlib.crc32(station_id.encode()), animal])
     drawn_kg = max(weight_kg, 0.05) * (_CLOSER if weight_kg < _SMALL_KG else 1.0)
-    usual = scenes.animal(chance, mean_kg=drawn_kg)
+    # Broilers are white; pigs of a herd have any skin.
+    skin = "white" if weight_kg < _SMALL_KG else None
+    usual = scenes.animal(chance, mean_kg=drawn_kg, skin=skin)
     factor = (drawn_kg / usual.weight_kg) ** (1 / 3)
     return replace(usual, length_mm=usual.length_mm * factor, width_mm=usual.width_mm * factor)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from farmiq.device.buffer import database as buffers
 from farmiq.device.buffer import store
-from farmiq.lab.simulate import camera_account, fleet, sensors, stations
+from farmiq.lab.simulate import backlog, camera_account, fleet, sensors, stations
 from farmiq.lab.simulate.camera import Firmware
 from farmiq.lab.simulate.camera_faults import Faults, Kit
 from farmiq.lab.simulate.farm import Device
@@ -41,6 +41,8 @@ DRAIN_CAMERAS_S, DRAIN_STATIONS_S, DRAIN_INTERRUPTED_S = 120.0, 60.0, 2.0
 # A power cut now and then: between two, about so many seconds.
 CUTS_S = 30.0
 _DARK_S = 2.0
+# As a farm's stations do; animals are told from the floor by it.
+WITH_EMPTY_SCALE = {"AGENT_EMPTY_SCALE_HOURS": "24"}
 
 
 async def _until(
@@ -268,10 +270,11 @@ async def run_stations(
     cuts: bool,
     say: Say,
     birds: Mapping[str, Birds] = MappingProxyType({}),
+    before: int = 0,
 ) -> dict[str, Any]:
     """Simulate until the time is over or a signal comes; then the agents deliver what they have.
 
-    In a barn that has `birds`, those step on the scale.
+    In a barn that has `birds`, those step on the scale, and `before` many have on earlier days.
     """
     herds = [
         # Each station has a herd of its own.
@@ -280,9 +283,15 @@ async def run_stations(
             folder / post.place.device_id,
             replace(habits, seed=habits.seed + number, age_days=habits.age_days + 10 * number),
             birds=birds.get(post.place.barn_id),
+            settings=WITH_EMPTY_SCALE,
         )
         for number, post in enumerate(posts)
     ]
+    if before:
+        say(f"drawing {before} weighings of earlier days for each station")
+        for station in herds:
+            if station.birds is not None:
+                await backlog.fill(station, station.birds, before)
     stop_requested = stop_on_signal()
     async with contextlib.AsyncExitStack() as stack:
         for station in herds:

@@ -106,8 +106,9 @@ class Birds:
             for number in range(1, self.count + 1)
         )
 
-    def weigh(self, animal: Animal) -> float:
-        return round(self.mean_kg(datetime.now(UTC)) * animal.vigour, 3)
+    def weigh(self, animal: Animal, at: datetime | None = None) -> float:
+        """What it weighs now, or weighed then."""
+        return round(self.mean_kg(at or datetime.now(UTC)) * animal.vigour, 3)
 
     def settings(self) -> dict[str, str]:
         """A scale for birds is finer than one for pigs."""
@@ -193,6 +194,8 @@ class Stage:
     async def _picture(self) -> bytes:
         # A picture of the moment after an animal left was asked for because of it: it is its own.
         here, given = self.here, self.given
+        if here is not None and herd.has_left(here, after_s=time.monotonic() - self._began):
+            here = None
         self.pictures += 1
         self.drawing += 1
         try:

@@ -265,6 +265,7 @@ def configuration(
     users_file: str | None = None,
     callout: tuple[str, str] | None = None,
     consumers_in_memory: bool = False,
+    store_wait_s: int = STORE_WAIT_S,
 ) -> str:
     """Return the text of a broker's configuration file.
 
@@ -297,7 +298,7 @@ mqtt {{
   host: {HOST}
   port: {mqtt_port}
   ack_wait: "{ACK_WAIT_S}s"
-  js_api_timeout: "{STORE_WAIT_S}s"
+  js_api_timeout: "{store_wait_s}s"
   max_ack_pending: {MAX_ACK_PENDING}
 {in_memory}}}
 

@@ -100,6 +100,28 @@ def strace_path(cache: Path, *, say: Say = lambda _: None) -> Path:
     return target / "usr/bin/strace"
 
 
+def promtool_path(cache: Path, *, say: Say = lambda _: None) -> Path:
+    """Return a promtool to run: the installed one, else one extracted into the cache."""
+    installed = shutil.which("promtool")
+    if installed is not None:
+        return Path(installed)
+    if not usable():
+        raise StackError(
+            "No promtool on the PATH, and this is no Debian system to take it from: "
+            "install Prometheus."
+        )
+    target = cache.resolve() / "promtool"
+    extract(("prometheus",), target, say=say, finish=_only_promtool)
+    return target / "promtool"
+
+
+def _only_promtool(draft: Path) -> None:
+    """The package is a server with its pages, ten times as large."""
+    (draft / "usr/bin/promtool").rename(draft / "promtool")
+    for folder in ("etc", "lib", "usr", "var"):
+        shutil.rmtree(draft / folder, ignore_errors=True)
+
+
 def chromium_wrapper(target: Path, libraries: Sequence[Path]) -> str:
     """Return the shell script that starts an extracted Chromium with its own libraries.
 

@@ -210,13 +210,13 @@ log.console.level = info
 
 
 def node_environment(
-    folder: Path, ports: Mapping[str, int], installation: Installation
+    folder: Path, ports: Mapping[str, int], installation: Installation, *, node: str = NODE
 ) -> dict[str, str]:
     """Return the environment that makes a node small, private and independent of /etc."""
     path = f"{installation.erlang}:{SYSTEM_PATH}"
     environment = {
         **plain_environment(folder, path=path),
-        "RABBITMQ_NODENAME": NODE,
+        "RABBITMQ_NODENAME": node,
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         "RABBITMQ_CONF_ENV_FILE": str(folder / "no-such-file"),

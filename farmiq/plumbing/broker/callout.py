@@ -33,6 +33,7 @@ from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker import nats_jwt
 from farmiq.plumbing.broker.log import LOGIN
 from farmiq.plumbing.messaging import nats
+from farmiq.plumbing.tls import Tls
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 CLIENT_ID, SESSIONS = "broker.client_id", "broker.sessions"
@@ -173,8 +174,9 @@ class Callout:
         end_session: Callable[[str], Awaitable[bool | None]],
         own_urls: Iterable[str | None] = (),
         is_own: Callable[[str, str], bool] = own_client_id,
+        tls: Tls | None = None,
     ) -> None:
-        self._pool, self._url, self._key = pool, url, key
+        self._pool, self._url, self._key, self._tls = pool, url, key, tls
         self._load_of_broker = broker_load.Load(*monitor)
         self._read_version, self._load = version, load
         self._end_session, self._is_own = end_session, is_own
@@ -270,13 +272,14 @@ class Callout:
         if not self._to_cut or self._server is None:
             return {}
         try:
-            server_id, connections = await self._load_of_broker.connections()
+            by_server = await self._load_of_broker.connections()
             cids = [
-                connection.cid
+                (server_id, connection.cid)
+                for server_id, connections in by_server.items()
                 for connection in connections
                 if connection.authorized_user in self._to_cut
             ]
-            for cid in cids:
+            for server_id, cid in cids:
                 kick = msgspec.json.encode({"cid": cid})
                 await self._server.request(f"$SYS.REQ.SERVER.{server_id}.KICK", kick)
         except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError) as error:
@@ -293,7 +296,7 @@ class Callout:
         backoff = Backoff(cap_s=2.0)
         while True:
             try:
-                async with nats.connected(self._url) as server:
+                async with nats.connected(self._url, tls=self._tls) as server:
                     server.subscribe(SUBJECT, self._take)
                     self._server = server
                     await server.closed.wait()
@@ -401,13 +404,17 @@ class Callout:
             if self._open is None or time.monotonic() - self._open[0] >= OPEN_FRESH_S:
                 asked_at = time.monotonic()
                 try:
-                    _, connections = await self._load_of_broker.connections()
+                    by_server = await self._load_of_broker.connections()
                 except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError) as error:
                     log.get("broker").error("broker.not_told", error=repr(error))
                     return None
                 self._open = (
                     asked_at,
-                    frozenset(connection.mqtt_client for connection in connections),
+                    frozenset(
+                        connection.mqtt_client
+                        for connections in by_server.values()
+                        for connection in connections
+                    ),
                 )
             return self._open[1]
 

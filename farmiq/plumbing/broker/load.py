@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import msgspec
 
-from farmiq.plumbing import log
+from farmiq.plumbing import hosts, log
 from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.broker.flood import Flow
 
@@ -70,10 +70,39 @@ def since(before: Mapping[int, Connection], connections: Iterable[Connection]) -
 
 
 class Load:
-    """Counts each connection, also one that is over: short ones carry as much as long ones.
+    """What comes to a broker, at all its nodes; `problem` says where nobody is counted, or None."""
 
-    `problem` says why nobody is counted, or None.
-    """
+    def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
+        self._nodes = [_Node(client, node) for node in hosts.split(url)]
+
+    @property
+    def problem(self) -> str | None:
+        return next((node.problem for node in self._nodes if node.problem), None)
+
+    async def look(self) -> Sent:
+        """What came since the last look; nothing of a node that does not answer."""
+        sent = Sent(Counter(), Counter())
+        for node in self._nodes:
+            there = await node.look()
+            sent.messages.update(there.messages)
+            sent.size_bytes.update(there.size_bytes)
+        return sent
+
+    async def connections(self) -> dict[str, list[Connection]]:
+        """By server id who is connected. Raises as httpx2 and msgspec do if no node answers."""
+        by_server, error = dict[str, list[Connection]](), None
+        for node in self._nodes:
+            try:
+                server_id, by_server[server_id] = await node.connections()
+            except (httpx2.HTTPError, msgspec.DecodeError) as problem:
+                error = problem
+        if not by_server and error is not None:
+            raise error
+        return by_server
+
+
+class _Node:
+    """Counts each connection, also one that is over: short ones carry as much as long ones."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
         self._client, self._url = client, url.rstrip("/") + "/connz"

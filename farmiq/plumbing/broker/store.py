@@ -13,8 +13,10 @@ from typing import Any
 import httpx2
 import msgspec
 
+from farmiq.plumbing import hosts
 from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.messaging import nats, stream
+from farmiq.plumbing.tls import Tls
 
 QUEUE, RETAINED, QOS2 = "$MQTT_msgs", "$MQTT_rmsgs", "$MQTT_qos2in"
 # A retained message on any other topic meets this stream, which takes none: the broker delivers
@@ -54,6 +56,8 @@ class Bounds:
     retained: Sequence[str]
     not_retained: Sequence[str]
     log: LogStream | None = None
+    # How many nodes of a cluster hold each message.
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +89,14 @@ def changes(bounds: Bounds, *, store_bytes: int) -> dict[str, dict[str, Any]]:
     queue: dict[str, Any] = {"max_bytes": int(store_bytes * QUEUE_SHARE), "discard": "new"}
     if bounds.log is not None:
         queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
-    return {
-        RETAINED: {
-            "subjects": [_PREFIX + subject for subject in bounds.retained],
-            "max_msg_size": MAX_RETAINED_BYTES,
-            "max_bytes": int(store_bytes * RETAINED_SHARE),
-            "discard": "new",
-        },
-        QUEUE: queue,
-        QOS2: {"max_bytes": int(store_bytes * QOS2_SHARE)},
+    retained: dict[str, Any] = {
+        "max_msg_size": MAX_RETAINED_BYTES,
+        "max_bytes": int(store_bytes * RETAINED_SHARE),
+        "discard": "new",
     }
+    if bounds.replicas == 1:
+        retained["subjects"] = [_PREFIX + subject for subject in bounds.retained]
+    return {RETAINED: retained, QUEUE: queue, QOS2: {"max_bytes": int(store_bytes * QOS2_SHARE)}}
 
 
 def sink(bounds: Bounds) -> dict[str, Any]:
@@ -108,18 +110,18 @@ def sink(bounds: Bounds) -> dict[str, Any]:
     }
 
 
-def queue(bounds: LogStream) -> dict[str, Any]:
+def queue(bounds: LogStream, *, replicas: int) -> dict[str, Any]:
     """The broker's queue, made before it makes one itself with all subjects."""
     return {
         "name": QUEUE,
         "subjects": list(bounds.queue_subjects),
         "storage": "file",
         "retention": "interest",
-        "num_replicas": 1,
+        "num_replicas": replicas,
     }
 
 
-def log_stream(bounds: LogStream, *, store_bytes: int) -> dict[str, Any]:
+def log_stream(bounds: LogStream, *, store_bytes: int, replicas: int) -> dict[str, Any]:
     return {
         "name": bounds.name,
         "subjects": list(bounds.subjects),
@@ -127,24 +129,27 @@ def log_stream(bounds: LogStream, *, store_bytes: int) -> dict[str, Any]:
         "retention": "limits",
         "discard": "new",
         "max_bytes": int(store_bytes * LOG_SHARE),
-        "num_replicas": 1,
+        "num_replicas": replicas,
     }
 
 
 async def use(client: httpx2.AsyncClient, monitor_url: str) -> Use:
-    """How full the broker's store is. Raises httpx2.HTTPError, or msgspec.DecodeError."""
-    answer = await client.get(jsz_url(monitor_url), timeout=TIMEOUT_S)
-    return read_use(answer.raise_for_status().content)
+    """How full the broker's store is, at its fullest node that answers.
 
-
-def jsz_url(monitor_url: str) -> str:
-    return monitor_url.rstrip("/") + "/jsz"
-
-
-def read_use(raw: bytes) -> Use:
-    """Raises msgspec.DecodeError."""
-    report = _jsz.decode(raw)
-    return Use(report.storage, report.config.max_storage)
+    Raises httpx2.HTTPError, or msgspec.DecodeError.
+    """
+    uses, error = list[Use](), None
+    for node in hosts.split(monitor_url):
+        try:
+            answer = await client.get(node.rstrip("/") + "/jsz", timeout=TIMEOUT_S)
+            report = _jsz.decode(answer.raise_for_status().content)
+        except (httpx2.HTTPError, msgspec.DecodeError) as problem:
+            error = problem
+        else:
+            uses.append(Use(report.storage, report.config.max_storage))
+    if not uses and error is not None:
+        raise error
+    return max(uses, key=lambda use: use.share)
 
 
 class Store:
@@ -157,9 +162,10 @@ class Store:
         nats_url: str | None,
         monitor_url: str,
         bounds: Bounds,
+        tls: Tls | None = None,
     ) -> None:
         self._client, self._nats_url, self._monitor_url = client, nats_url, monitor_url
-        self._bounds = bounds
+        self._bounds, self._tls = bounds, tls
         self._attempts = Attempts(
             "what the broker may keep is not bounded", problem="not looked at yet"
         )
@@ -188,7 +194,7 @@ class Store:
             raise nats.NatsError("it does not say how much it may keep (max_file_store)")
         done = []
         log = self._bounds.log
-        async with nats.connected(self._nats_url) as server:
+        async with nats.connected(self._nats_url, tls=self._tls) as server:
             for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
                 config = await _config(server, name)
                 # The broker makes its streams when the first MQTT client comes.
@@ -198,9 +204,10 @@ class Store:
                     await self._purge(server)
                 await stream.request(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
                 done.append(name)
-            if await _make(server, sink(self._bounds)):
+            # In a cluster the others remember it when one node starts again: nobody got in there.
+            if self._bounds.replicas == 1 and await _make(server, sink(self._bounds)):
                 done.append(NOT_RETAINED)
-            if log is not None and await _make_log(server, log, store_bytes=store_bytes):
+            if log is not None and await self._make_log(server, log, store_bytes):
                 done.append(log.name)
         self.is_bounded.set()
         return done
@@ -211,26 +218,27 @@ class Store:
             purged = {"filter": _PREFIX + subject}
             await stream.request(server, f"STREAM.PURGE.{RETAINED}", purged)
 
+    async def _make_log(self, server: nats.Connection, log: LogStream, store_bytes: int) -> bool:
+        """The log, and what is left to the queue; whether anything had to be done.
 
-async def _make_log(server: nats.Connection, log: LogStream, *, store_bytes: int) -> bool:
-    """The log, and what is left to the queue; whether anything had to be done.
-
-    The log is made before the queue gives its subjects away: where there is no room for one, the
-    queue goes on as it was.
-    """
-    wanted, of_queue = log_stream(log, store_bytes=store_bytes), queue(log)
-    has_changed = False
-    if await _config(server, log.name) is None:
-        has_changed = await _make(server, {**wanted, "subjects": [f"{log.name}.none"]})
-    config = await _config(server, QUEUE)
-    if config is None:
-        of_queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
-        has_changed |= await _make(server, {**of_queue, "discard": "new"})
-    elif not _is_so(config, {"subjects": of_queue["subjects"]}):
-        narrowed = {**config, "subjects": of_queue["subjects"]}
-        await stream.request(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
-        has_changed = True
-    return await _make(server, wanted) or has_changed
+        The log is made before the queue gives its subjects away: where there is no room for one,
+        the queue goes on as it was.
+        """
+        replicas = self._bounds.replicas
+        wanted = log_stream(log, store_bytes=store_bytes, replicas=replicas)
+        of_queue = queue(log, replicas=replicas)
+        has_changed = False
+        if await _config(server, log.name) is None:
+            has_changed = await _make(server, {**wanted, "subjects": [f"{log.name}.none"]})
+        config = await _config(server, QUEUE)
+        if config is None:
+            of_queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
+            has_changed |= await _make(server, {**of_queue, "discard": "new"})
+        elif not _is_so(config, {"subjects": of_queue["subjects"]}):
+            narrowed = {**config, "subjects": of_queue["subjects"]}
+            await stream.request(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
+            has_changed = True
+        return await _make(server, wanted) or has_changed
 
 
 async def _make(server: nats.Connection, wanted: dict[str, Any]) -> bool:

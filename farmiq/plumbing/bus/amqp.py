@@ -9,14 +9,16 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, ExchangeType
 
+from farmiq.plumbing import hosts
 from farmiq.plumbing.bus import amqp_reader, amqp_stream
-from farmiq.plumbing.tls import Tls
+from farmiq.plumbing.tls import Tls, advice
 
 CONNECT_TIMEOUT_S = 10.0
 # To connect and declare everything: a slow broker takes longer than a caller waits.
@@ -44,8 +46,28 @@ class MissingError(ConnectionError):
     """An exchange or a queue is not there, and this login may not create it."""
 
 
+# Of these: the login, its rights, the vhost or the topology have to be mended.
+NEEDS_PERSON = (
+    MissingError,
+    amqp_stream.DeniedError,
+    amqp_stream.NoQueueError,
+    aiormq.exceptions.AuthenticationError,
+    aiormq.exceptions.ChannelAccessRefused,
+    aiormq.exceptions.ChannelPreconditionFailed,
+    aiormq.exceptions.ConnectionNotAllowed,
+    aiormq.exceptions.ProbableAuthenticationError,
+)
+
+
 class BusDownError(Exception):
-    """The broker did not confirm: nothing may be acknowledged on the strength of it."""
+    """The broker did not confirm: nothing may be acknowledged on the strength of it.
+
+    `needs_person`: trying again does not help until somebody acts.
+    """
+
+    def __init__(self, text: str, *, needs_person: bool = False) -> None:
+        super().__init__(text)
+        self.needs_person = needs_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +176,17 @@ async def _look_for(opened: AbstractConnection, topology: Topology) -> None:
 async def connection(
     url: str, *, name: str, tls: Tls | None = None
 ) -> AsyncIterator[AbstractConnection]:
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        opened = await aio_pika.connect(
-            url,
+    opened = await hosts.first(
+        url,
+        partial(
+            aio_pika.connect,
             ssl_context=_tls_context(url, tls),
             client_properties={"connection_name": name},
             connection_class=amqp_reader.Connection,
-        )
+        ),
+        failed=UNAVAILABLE,
+        within_s=CONNECT_TIMEOUT_S,
+    )
     try:
         yield opened
     finally:
@@ -177,7 +203,7 @@ class Publisher:
     """Publishes with confirms over one connection that is opened again when it is lost."""
 
     def __init__(self, url: str, *, name: str, topology: Topology, tls: Tls | None = None) -> None:
-        self._url, self._name, self._topology, self._tls = url, name, topology, tls
+        self._url, self.name, self._topology, self._tls = url, name, topology, tls
         self._stack = contextlib.AsyncExitStack()
         self._link: amqp_stream.Link | None = None
         self._opening: asyncio.Task[amqp_stream.Link] | None = None
@@ -192,7 +218,9 @@ class Publisher:
         except UNAVAILABLE as error:
             if link is not None and link is self._link:
                 await self._close_link()
-            raise BusDownError(f"not confirmed: {why(error)}") from error
+            raise BusDownError(
+                f"not confirmed: {why(error)}", needs_person=isinstance(error, NEEDS_PERSON)
+            ) from error
 
     async def problem(self) -> str | None:
         """What is wrong with the bus, in a sentence: it is asked on the way that publishes go."""
@@ -233,12 +261,12 @@ class Publisher:
     async def _connect(self) -> amqp_stream.Link:
         await self._close_link()
         async with asyncio.timeout(OPEN_TIMEOUT_S):
-            async with connection(self._url, name=self._name, tls=self._tls) as declaring:
+            async with connection(self._url, name=self.name, tls=self._tls) as declaring:
                 await ensure(declaring, self._topology)
             self._link = await self._stack.enter_async_context(
                 amqp_stream.opened(
                     self._url,
-                    name=self._name,
+                    name=self.name,
                     context=_tls_context(self._url, self._tls),
                     within_s=CONNECT_TIMEOUT_S,
                 )
@@ -302,4 +330,4 @@ async def depth(url: str, queue: str, *, tls: Tls | None = None) -> tuple[int, i
 
 
 def why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return advice(error) or str(error) or type(error).__name__

@@ -19,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 from pamqp import base, commands, exceptions, frame, header, heartbeat
 from pamqp.common import FieldTable
 
+from farmiq.plumbing import hosts
+
 HEARTBEAT_S = 30
 PLAIN_PORT, TLS_PORT = 5672, 5671
 CHANNEL = 1
@@ -30,6 +32,8 @@ CAPABILITIES: FieldTable = {
 }
 _HEAD = struct.Struct(">BHI")  # type, channel, size; an end byte follows the content
 _FRAME_COST = _HEAD.size + 1
+# No right, declared otherwise, no such vhost. What is not there (404) is made when we reconnect.
+_NOT_ALLOWED = {403, 406, 530}
 
 Frame = TypeVar("Frame")
 
@@ -38,8 +42,16 @@ class ClosedError(ConnectionError):
     """The broker or the network has ended the connection, or the channel on it."""
 
 
+class DeniedError(ClosedError):
+    """The broker ended it because of what we asked for: a person must act before it helps."""
+
+
 class NotAcceptedError(ConnectionError):
     """The broker did not take a message."""
+
+
+class NoQueueError(NotAcceptedError):
+    """No queue wants a message, not even that for what no other queue wants."""
 
 
 class Sending(Protocol):
@@ -136,7 +148,11 @@ class Link:
                     answer = await self._next()
                 self._hear(answer)
         except (OSError, TimeoutError, exceptions.PAMQPException) as error:
-            self._end(ClosedError(str(error) or "the broker is silent"))
+            self._end(
+                error
+                if isinstance(error, ClosedError)
+                else ClosedError(str(error) or "the broker is silent")
+            )
 
     async def beat(self) -> None:
         """Say now and then that we are there."""
@@ -156,13 +172,13 @@ class Link:
                 # The batch is unknown: all senders that wait send again; dedupe absorbs that.
                 why = f"{method.reply_text}: {method.exchange} {method.routing_key}"
                 for batch in {*self._waiting.values()}:
-                    batch.failed(NotAcceptedError(f"no queue for a message ({why})"))
+                    batch.failed(NoQueueError(f"no queue for a message ({why})"))
             case commands.Confirm.SelectOk():
                 # Answers come in order; who has stopped waiting still has its place.
                 if self._select_waiters and not (answered := self._select_waiters.popleft()).done():
                     answered.set_result(None)
             case commands.Channel.Close() | commands.Connection.Close():
-                raise ClosedError(f"{method.reply_code} {method.reply_text}")
+                raise _closed(method)
             case _:
                 pass  # heartbeats, and the content of what was returned
 
@@ -231,7 +247,7 @@ class Link:
             if isinstance(method, wanted):
                 return method
             if isinstance(method, commands.Connection.Close | commands.Channel.Close):
-                raise ClosedError(f"{method.reply_code} {method.reply_text}")
+                raise _closed(method)
 
     async def _next(self) -> Any:
         """The next frame. A broker that does not like us just hangs up."""
@@ -253,21 +269,12 @@ async def opened(
     url: str, *, name: str, context: ssl.SSLContext | None, within_s: float
 ) -> AsyncIterator[Link]:
     """A link to the broker of an amqp: or (with a context) amqps: address."""
-    parts = urlsplit(url)
-    async with asyncio.timeout(within_s):
-        port = parts.port or (TLS_PORT if context else PLAIN_PORT)
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
-        link = Link(reader, writer)
-        try:
-            await link.open(
-                user=unquote(parts.username or "guest"),
-                password=unquote(parts.password or "guest"),
-                vhost=unquote(parts.path[1:]) or "/",
-                name=name,
-            )
-        except BaseException:
-            writer.close()
-            raise
+    link = await hosts.first(
+        url,
+        lambda node: _open(node, name=name, context=context),
+        failed=(OSError, exceptions.PAMQPException),
+        within_s=within_s,
+    )
     tasks = [asyncio.create_task(link.listen()), asyncio.create_task(link.beat())]
     try:
         yield link
@@ -276,6 +283,29 @@ async def opened(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+def _closed(method: commands.Channel.Close | commands.Connection.Close) -> ClosedError:
+    kind = DeniedError if method.reply_code in _NOT_ALLOWED else ClosedError
+    return kind(f"{method.reply_code} {method.reply_text}")
+
+
+async def _open(url: str, *, name: str, context: ssl.SSLContext | None) -> Link:
+    parts = urlsplit(url)
+    port = parts.port or (TLS_PORT if context else PLAIN_PORT)
+    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+    link = Link(reader, writer)
+    try:
+        await link.open(
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+            vhost=unquote(parts.path[1:]) or "/",
+            name=name,
+        )
+    except BaseException:
+        writer.close()
+        raise
+    return link
 
 
 # A message as frames.

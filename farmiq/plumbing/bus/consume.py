@@ -20,7 +20,7 @@ import prometheus_client
 from aio_pika.abc import AbstractConnection
 
 from farmiq import crash
-from farmiq.plumbing import log
+from farmiq.plumbing import log, tracing
 from farmiq.plumbing.backoff import Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.bus import amqp, amqp_reader
 from farmiq.plumbing.bus import delivery as deliveries
@@ -109,6 +109,8 @@ class Consumer:
         self._handle, self._is_outage = handle, is_outage
         self._max_messages, self._linger_s, self._hold_s = max_messages, linger_s, hold_s
         self._log = log.get(route.queue)
+        # farmiq.{service}.{purpose}.queue
+        self._service = route.queue.removeprefix("farmiq.").partition(".")[0]
         self._problem: str | None = "not connected yet"
         self._careful = _Careful()
         self._cancelled = 0
@@ -156,13 +158,14 @@ class Consumer:
             batch = await inbox.batch(
                 max_messages=max_messages, linger_s=self._linger_s if max_messages > 1 else 0.0
             )
+            started_ns = time.time_ns()
             outcomes = await self._process(batch)
             if outcomes:
                 await self._publish_failed(outbox, batch, outcomes)
                 crash.here("consume.after_set_aside")
             await inbox.ack_up_to(batch[-1])
             self._count(batch, outcomes)
-            self._log_consumed(batch, outcomes)
+            self._log_consumed(batch, outcomes, started_ns)
             self._careful.settled(len(batch))
 
     async def _process(self, batch: Sequence[Delivery]) -> _Outcomes:
@@ -267,14 +270,20 @@ class Consumer:
             )
             CONSUMED.labels(queue=queue, outcome="dead" if is_dead else "again").inc()
 
-    def _log_consumed(self, batch: Sequence[Delivery], outcomes: _Outcomes) -> None:
-        """Log what was taken; the rest has its own log lines."""
-        taken = (_named(delivery) for index, delivery in enumerate(batch) if index not in outcomes)
-        log.events(
-            self._log,
-            "amqp.consumed",
-            ((of["event_id"], of["event_type"], of["trace_id"]) for of in taken),
-        )
+    def _log_consumed(
+        self, batch: Sequence[Delivery], outcomes: _Outcomes, started_ns: int
+    ) -> None:
+        """Log and trace what was taken; the rest has its own log lines."""
+        taken = [delivery for index, delivery in enumerate(batch) if index not in outcomes]
+        log.events(self._log, "amqp.consumed", map(_event, taken))
+        if tracing.is_on():
+            tracing.record(
+                tracing.CONSUME,
+                self._service,
+                map(_event, taken),
+                started_ns=started_ns,
+                parents=[str(delivery.headers.get("traceparent", "")) for delivery in taken],
+            )
 
     async def _pause(self, error: Exception, backoff: Backoff) -> None:
         self._problem = amqp.why(error)
@@ -291,6 +300,11 @@ def _named(delivery: Delivery) -> dict[str, str]:
         "trace_id": delivery.headers.get("trace_id"),
     }
     return {name: deliveries.printable(str(value or "-"))[:128] for name, value in fields.items()}
+
+
+def _event(delivery: Delivery) -> tuple[str, str, str]:
+    of = _named(delivery)
+    return of["event_id"], of["event_type"], of["trace_id"]
 
 
 # The broker is there, but the queue is full or has not been made.

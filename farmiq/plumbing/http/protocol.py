@@ -43,6 +43,10 @@ async def serve(http_server: HttpServer, *, host: str, port: int, tls: Tls | Non
         ssl_certfile=str(tls.cert_file) if tls and tls.serves() else None,
         ssl_keyfile=str(tls.key_file) if tls and tls.serves() else None,
     )
+    config.load()
+    if config.is_ssl and tls is not None:
+        # Unlike uvicorn's, it follows its files.
+        config.ssl = tls.server()
     server = _Server(config, http_server)
     with connections.listening(host, port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -9,6 +9,7 @@ Acknowledgements of an earlier connection are dropped, because the broker sends 
 
 import asyncio
 import contextlib
+import random
 import socket
 import ssl
 import threading
@@ -26,9 +27,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from farmiq.plumbing import log
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.messaging import mqtt_stream
-from farmiq.plumbing.messaging.mqtt_address import address
+from farmiq.plumbing.messaging.mqtt_address import address, addresses
 from farmiq.plumbing.messaging.mqtt_stream import MalformedPacketError, Message, Stream
-from farmiq.plumbing.tls import Tls
+from farmiq.plumbing.tls import Tls, advice
 
 __all__ = ["Client", "DisconnectedError", "Message", "Will", "address", "connected", "end_session"]
 
@@ -82,7 +83,8 @@ class Client:
     ) -> None:
         """`permit` is awaited before every connecting: a second client of one id ends the first."""
         self._url = urlsplit(url)
-        self._address = address(url)
+        self._addresses = addresses(url)
+        random.shuffle(self._addresses)
         self._topics = [(topic, 1) for topic in topics]
         self._max_waiting = max_waiting
         self._max_waiting_bytes = max_waiting_bytes
@@ -220,7 +222,7 @@ class Client:
                 await self._connect_once()
                 await self._tend()
             except (OSError, DisconnectedError, TimeoutError) as error:
-                self._why_down = str(error) or type(error).__name__
+                self._why_down = advice(error) or str(error) or type(error).__name__
             finally:
                 self._clear_connection()
             await self._rest()
@@ -253,7 +255,9 @@ class Client:
         self._answered.clear()
         if (will := self._will) is not None:
             self._paho.will_set(will.topic, will.make(), qos=1, retain=will.retain)
-        host, port = self._address
+        # A node of a cluster that does not answer is followed by the next one.
+        self._addresses.append(self._addresses.pop(0))
+        host, port = self._addresses[-1]
         await self._loop.run_in_executor(_CONNECTING, self._paho.connect, host, port, KEEPALIVE_S)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await self._answered.wait()

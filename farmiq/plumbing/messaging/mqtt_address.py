@@ -2,14 +2,29 @@
 
 from urllib.parse import quote, urlsplit
 
+from farmiq.plumbing import hosts
+
 DEFAULT_PORTS = {"mqtt": 1883, "mqtts": 8883}
 
 
-def address(url: str) -> tuple[str, int]:
-    """(host, port) of a broker. Raises ValueError if the address cannot be one.
+def addresses(url: str) -> list[tuple[str, int]]:
+    """(host, port) of each node of a broker. Raises ValueError if the address cannot be one.
 
     What is wrong is said without a word of the address: it may hold a password.
     """
+    try:
+        nodes = hosts.split(url)
+    except ValueError:
+        nodes = [url]
+    return [_address(node) for node in nodes]
+
+
+def address(url: str) -> tuple[str, int]:
+    """(host, port) of a broker, or of the first node of one. Raises as `addresses`."""
+    return addresses(url)[0]
+
+
+def _address(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -31,7 +46,8 @@ def address(url: str) -> tuple[str, int]:
 
 def login_url(user: str, password: str, *, url: str) -> str:
     """The address for one login of the broker that `url` names, ready to be pasted."""
-    host, port = address(url)
-    shown = f"[{host}]" if ":" in host else host
+    nodes = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses(url)
+    )
     login = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    return f"{urlsplit(url).scheme}://{login}@{shown}:{port}"
+    return f"{urlsplit(url).scheme}://{login}@{nodes}"

@@ -10,12 +10,14 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from farmiq.plumbing.tls import Tls
+from farmiq.plumbing import hosts
+from farmiq.plumbing.tls import Tls, advice
 
 DEFAULT_PORT = 4222
 CONNECT_TIMEOUT_S = 5.0
@@ -227,7 +229,8 @@ class Connection(asyncio.Protocol):
 async def connected(url: str, *, tls: Tls | None = None) -> AsyncIterator[Connection]:
     """A connection for as long as the block lasts. Raises NatsError if there is none.
 
-    `nats://user:password@host:port`; with `tls://` it is an error if the server has no TLS.
+    `nats://user:password@host:port`, or of a cluster `…@a:port,b:port`. With `tls://` it is an
+    error if the server has no TLS.
     """
     connection = await connect(url, tls=tls)
     try:
@@ -241,16 +244,23 @@ async def connected(url: str, *, tls: Tls | None = None) -> AsyncIterator[Connec
 
 async def connect(url: str, *, tls: Tls | None = None) -> Connection:
     """An open connection, to be closed by the caller. Raises NatsError."""
-    parts = urlsplit(url)
-    connection = None
+    failed = (OSError, ValueError, NatsError)
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT
-            )
-            await connection._greet(url, tls)  # noqa: SLF001 - half of opening it
-    except (OSError, TimeoutError, ValueError, NatsError) as error:
-        if connection is not None:
-            connection.close()
-        raise NatsError(str(error) or "no answer") from error
+        return await hosts.first(
+            url, partial(_open, tls=tls), failed=failed, within_s=CONNECT_TIMEOUT_S
+        )
+    except (*failed, TimeoutError) as error:
+        raise NatsError(advice(error) or str(error) or "no answer") from error
+
+
+async def _open(url: str, *, tls: Tls | None) -> Connection:
+    parts = urlsplit(url)
+    _, connection = await asyncio.get_running_loop().create_connection(
+        Connection, parts.hostname or "127.0.0.1", parts.port or DEFAULT_PORT
+    )
+    try:
+        await connection._greet(url, tls)  # noqa: SLF001 - half of opening it
+    except BaseException:
+        connection.close()
+        raise
     return connection

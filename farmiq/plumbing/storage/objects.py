@@ -24,7 +24,7 @@ import httpx2
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
-from farmiq.plumbing.tls import Tls
+from farmiq.plumbing.tls import Tls, advice
 
 UNAVAILABLE = (BotoCoreError, ClientError, TimeoutError)
 # A call of ours is given up after so long, and at most so many are under way at once.
@@ -212,7 +212,7 @@ class Bucket:
             async with httpx2.AsyncClient(verify=self._verify, trust_env=False) as client:
                 answer = await client.head(url, timeout=CHECK_WITHIN_S)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            why = str(error) or type(error).__name__
+            why = advice(error) or str(error) or type(error).__name__
             return f"object store does not answer for bucket {self.name}: {why}"
         if answer.is_error:
             return f"object store does not answer for bucket {self.name}: {answer.status_code}"

@@ -26,6 +26,7 @@ _BUCKET = """
 QUERIES: dict[str, Counted] = {
     "edge.devices": """
         select count(*) from devices where tenant_id = 'valley' and revoked_at is null""",
+    "edge.keys": "select count(*) from api_keys where revoked_at is null and tenant_id = 'valley'",
     "edge.devices.reporting": """
         select count(*) from device_state where tenant_id = 'valley' and state = 'online'""",
     "edge.devices.silent": """

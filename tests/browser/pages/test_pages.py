@@ -108,6 +108,7 @@ EDGE: Pages = {
     "record": "/records/new?kind=treatment",
     "record-correction": "/records/new?replaces={record}",
     "intake-correction": "/feed/intakes/new?replaces={intake}", "lot": "/feed/lots/new",
+    "keys": "/keys",
 }  # fmt: skip
 # Routes without a page: files, streams, exports; the second step of signing in, which the journey
 # of second factors looks at.

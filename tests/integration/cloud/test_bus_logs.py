@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import prometheus_client
 import pytest
@@ -14,9 +15,10 @@ from farmiq.cloud.telemetry import service as telemetry
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http, log
 from farmiq.plumbing.bus import amqp
-from tests.integration.cloud.conftest import event
+from tests.integration.cloud.conftest import CloudSite, event
 from tests.integration.cloud.test_ingestion import Client, client
 from tests.integration.cloud.test_sinks import outgoing, publisher, quick
+from tests.support import vhosts
 from tests.support.until import until
 
 __all__ = ["client", "publisher", "quick"]
@@ -58,6 +60,7 @@ async def test_publishing_and_taking_tell_the_ids_of_every_event(
     tasks.create_task(sink.run(quick, server, telemetry.READINGS))
     (taken,) = await until(lambda: written.lines("amqp.consumed"))
     assert whole.items() <= taken.items()
+    del taken["timestamp"]  # its digits are those of no reading
     assert str(one["payload"]["metric_value"]) not in json.dumps(taken)
 
 
@@ -83,6 +86,36 @@ async def test_what_is_dead_is_told_as_an_error_with_its_trace_and_counted(
     assert (told["trace_id"], told["attempt"]) == ("trace-of-the-poison", 1)
     assert "metric_value" in told["reason"]
     await until(lambda: _dead() == before + 1)
+
+
+@pytest.mark.req("RB-23")
+async def test_what_the_bus_refuses_for_good_is_an_error_with_its_trace_and_a_counter(
+    client: Client, cloud: CloudSite, engines: dict[str, str], written: Written
+) -> None:
+    """The login may no longer write: trying again does not help, a person must act."""
+    before = _refused()
+    vhost = urlsplit(cloud.settings.amqp_url.get_secret_value()).path[1:]
+    permissions = f"permissions/{vhost}/farmiq"
+    vhosts.ask(engines, "PUT", permissions, {"configure": "", "write": "", "read": ".*"})
+    one = event(trace_id="trace-of-the-refused")
+    try:
+        answer = await client.post({"batchId": "batch-9", "events": [one]})
+    finally:
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        vhosts.ask(engines, "PUT", permissions, everything)
+    assert answer.status_code == 503
+    (line,) = written.lines("bus.publish_refused")
+    assert "trace-of-the-refused" in line["trace_id"]
+    assert (line["level"], line["service"]) == ("error", "cloud-ingestion")
+    assert one["event_id"] in line["event_id"]
+    assert line["reason"]
+    assert _refused() > before
+
+
+def _refused() -> float:
+    labels = {"service": "cloud-ingestion", "outcome": "refused"}
+    name = "farmiq_bus_publish_failed_total"
+    return prometheus_client.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 def _dead() -> float:

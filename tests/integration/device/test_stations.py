@@ -3,14 +3,15 @@
 import asyncio
 import hashlib
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from farmiq.lab.simulate import link, stations, weighings
-from farmiq.lab.simulate.stations import Habits, Post, SimulatedStation
+from farmiq.lab.simulate import backlog, link, stations, weighings
+from farmiq.lab.simulate.stations import Birds, Habits, Post, SimulatedStation
 from farmiq.lab.simulate.weighings import Session
 from farmiq.messages import weighvision
 from farmiq.plumbing.messaging import mqtt
@@ -91,6 +92,24 @@ async def test_herd_is_weighed_by_a_real_agent(edge: Edge, tmp_path: Path) -> No
     assert stations.read(station.journal) == station.visits
     stored = [hashlib.sha256(each).hexdigest() for each in edge.media.objects.values()]
     assert weighings.doubled(stored) == ()
+
+
+async def test_what_was_weighed_on_the_days_before_is_delivered_once(
+    edge: Edge, tmp_path: Path
+) -> None:
+    birds = Birds(mean_kg=lambda _: 2.0, spread=0.1, seed=1)
+    station = SimulatedStation(post(edge), tmp_path, Habits(gap_s=60), birds=birds)
+    for _ in range(2):
+        await backlog.fill(station, birds, 3)
+    assert len(station.visits) == 3
+    async with stations.running(station):
+        await until(lambda: is_whole(edge, station), within_s=40)
+    found = weighings.compare(station.visits, sessions(edge), tolerance_kg=0.001)
+    assert found.clean, found
+    assert found.stored == 3
+    today = datetime.now(UTC).date().isoformat()
+    ended = edge.gateway.of(weighvision.SESSION_FINALIZED)
+    assert all(each.body["ts"] < today for each in ended)
 
 
 @pytest.mark.req("WV-06", "WV-15")

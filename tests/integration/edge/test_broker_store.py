@@ -13,6 +13,7 @@ from farmiq.plumbing.broker.flood import Flow
 from farmiq.plumbing.broker.load import Guard, Load
 from farmiq.plumbing.broker.store import Store, Use
 from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.tls import Tls
 from tests.conftest import Database
 from tests.support import databases
 from tests.support.until import until
@@ -74,13 +75,13 @@ async def test_doctor_says_how_full_a_broker_is(
     broker: stack.Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = broker.environment["FARMIQ_EDGE_BROKER_MONITOR_URL"]
-    detail, remedy = await doctor.check_broker_store("edge", url)
+    detail, remedy = await doctor.check_broker_store("edge", url, Tls())
     assert remedy == ""
     assert detail.startswith("holds 0% of the 4096 MiB")
     monkeypatch.setattr(broker_store, "WARN_SHARE", 0.0)
-    _, remedy = await doctor.check_broker_store("edge", url)
+    _, remedy = await doctor.check_broker_store("edge", url, Tls())
     assert remedy != ""
-    _, remedy = await doctor.check_broker_store("cloud", "http://127.0.0.1:9")
+    _, remedy = await doctor.check_broker_store("cloud", "http://127.0.0.1:9", Tls())
     assert "FARMIQ_CLOUD_BROKER_MONITOR_URL" in remedy
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq import doctor
+from farmiq import __version__, doctor
 from farmiq.lab import stack
 from farmiq.plumbing import http, tokens
+from farmiq.plumbing.runtime import schedule
 from tests.conftest import Database
 from tests.support import preloaded
 from tests.support.until import until
@@ -40,7 +41,8 @@ async def edge(  # noqa: PLR0917 - what an edge stands on
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    server = http.HttpServer(title="edge", version="test")
+    schedule.RUNS.clear()  # of other tests in this process
+    server = http.HttpServer(title="edge", version=__version__)
     tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
     async def answers() -> bool:
@@ -65,7 +67,7 @@ async def test_healthy_edge_is_good_and_exits_0() -> None:
     assert code == 0
     assert set(found) == {
         "edge database", "edge broker", "edge services", "edge outbox", "edge quarantine",
-        "edge key", "edge disk", "edge clock",
+        "edge key", "edge disk", "edge clock", "edge months", "edge version", "edge jobs",
     }  # fmt: skip
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from farmiq.config import DeviceSettings
-from farmiq.config.settings import SettingsError
+from farmiq.config import DeviceSettings, SettingsError
 from farmiq.plumbing.messaging import mqtt_address
 from farmiq.plumbing.messaging.mqtt_address import address, login_url
 

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter
@@ -11,14 +12,19 @@ from farmiq.lab.simulate import pictures as simulated
 from farmiq.plumbing.images import pictures, quality
 
 AT = datetime(2026, 3, 10, 8, tzinfo=UTC)
-SHARP = [
-    *(simulated.dish(camera_id=f"c-{n}", number=n, at=AT) for n in range(8)),
-    *(
-        simulated.render(station_id="s", number=n, at=AT, animal=n, weight_kg=20.0 + n)
-        for n in range(4)
-    ),
-]
 Change = Callable[[Image.Image], Image.Image]
+
+
+@cache
+def sharp() -> list[bytes]:
+    """Drawn when a test needs them, not by every process that collects tests."""
+    return [
+        *(simulated.dish(camera_id=f"c-{n}", number=n, at=AT) for n in range(8)),
+        *(
+            simulated.render(station_id="s", number=n, at=AT, animal=n, weight_kg=20.0 + n)
+            for n in range(4)
+        ),
+    ]
 
 
 def changed(data: bytes, change: Change) -> bytes:
@@ -37,7 +43,7 @@ def lit(factor: float) -> Change:
 
 
 def verdicts(change: Change | None = None) -> set[str]:
-    found = (quality.assess(changed(each, change) if change else each)[0] for each in SHARP)
+    found = (quality.assess(changed(each, change) if change else each)[0] for each in sharp())
     return {each.grade for each in found}
 
 
@@ -60,7 +66,7 @@ def test_a_dim_picture_is_not_called_blurred() -> None:
 
 
 def test_assessment_has_size_bytes_and_a_small_copy() -> None:
-    data = changed(SHARP[0], lambda picture: picture.resize((1600, 1200)))
+    data = changed(sharp()[0], lambda picture: picture.resize((1600, 1200)))
     found, small = quality.assess(data)
     assert (found.size_bytes, found.measures and found.measures.width_px) == (len(data), 1600)
     assert small is not None
@@ -69,7 +75,7 @@ def test_assessment_has_size_bytes_and_a_small_copy() -> None:
 
 def claiming(width: int, height: int) -> bytes:
     """A JPEG whose header claims another size than it has."""
-    data = SHARP[0]
+    data = sharp()[0]
     at = data.index(b"\xff\xc0") + 5
     size = height.to_bytes(2, "big") + width.to_bytes(2, "big")
     return data[:at] + size + data[at + 4 :]
@@ -88,7 +94,7 @@ def drawn_over_and_over() -> bytes:
     [
         (b"", "empty"),
         (b"\xff\xd8\xff\xd9", "holds no picture"),
-        (SHARP[0][:2000], "cut off"),
+        (simulated.dish(camera_id="c-0", number=0, at=AT)[:2000], "cut off"),
         (b"not a picture", "no JPEG"),
         (claiming(60_000, 60_000), "60000 x 60000"),
         (claiming(4_001, 4_000), "4001 x 4000"),

@@ -51,6 +51,16 @@ def test_some_visits_of_a_herd_are_not_weighable() -> None:
     assert {"leaves", "restless", "pair"} <= set(manners)
 
 
+def test_who_has_left_is_neither_on_the_scale_nor_in_its_picture() -> None:
+    visits = [
+        herd.visit(HERD, number, seed=1, day=0.3, gap_s=10, stands_s=5) for number in range(200)
+    ]
+    for visit in visits:
+        for after_s in (0.2, 2.0, 4.0):
+            empty = herd.on_scale_kg(visit, after_s=after_s, chance=0.5) == 0
+            assert herd.has_left(visit, after_s=after_s) == empty
+
+
 def test_pictures_differ_and_grow_with_the_weight() -> None:
     taken = [
         pictures.render(station_id="s-1", number=number, at=AT, animal=7, weight_kg=60.0)

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from statistics import fmean
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -22,14 +23,22 @@ UNTIL = datetime(2026, 4, 20, 15, 10, 3, tzinfo=UTC)
 ZONE = "Europe/Berlin"
 LIFE = flocks.broiler_farm("hillside", until=UNTIL, timezone=ZONE)
 STANDARD = files.standard()
-LIVED = list(history.lived(LIFE, STANDARD))
-DAYS = [lived.day for lived in LIVED]
-EVENTS = post.events_of(LIFE, STANDARD)
 ORDINARY, BEHIND, HOT, YOUNG = (flock.batch_id for flock in LIFE.flocks)
 
 
+# Lived when a test needs it, not by every process that collects tests.
+@cache
+def all_days() -> list[Day]:
+    return [lived.day for lived in history.lived(LIFE, STANDARD)]
+
+
+@cache
+def all_events() -> list[BusEvent]:
+    return post.events_of(LIFE, STANDARD)
+
+
 def days_of(batch_id: str) -> list[Day]:
-    return [day for day in DAYS if day.batch_id == batch_id]
+    return [day for day in all_days() if day.batch_id == batch_id]
 
 
 def payloads(events: Iterable[BusEvent], kind: str) -> list[tuple[BusEvent, dict[str, Any]]]:
@@ -42,34 +51,34 @@ def of(kind: str) -> dict[tuple[str, date], list[tuple[BusEvent, dict[str, Any]]
     """Events of a kind by (batch, local date)."""
     batches = {flock.barn_id: flock.batch_id for flock in LIFE.flocks}
     found = defaultdict(list)
-    for event, payload in payloads(EVENTS, kind):
+    for event, payload in payloads(all_events(), kind):
         on = event.occurred_at.astimezone(ZoneInfo(ZONE)).date()
         found[batches[str(event.barn_id)], on].append((event, payload))
     return found
 
 
 def test_history_of_five_weeks_has_at_most_50000_events() -> None:
-    assert 10_000 < len(EVENTS) <= 50_000
-    assert len({event.event_id for event in EVENTS}) == len(EVENTS)
-    assert max(event.occurred_at for event in EVENTS) <= UNTIL
-    assert min(day.on for day in DAYS) == LIFE.today - timedelta(days=flocks.DAYS)
+    assert 10_000 < len(all_events()) <= 50_000
+    assert len({event.event_id for event in all_events()}) == len(all_events())
+    assert max(event.occurred_at for event in all_events()) <= UNTIL
+    assert min(day.on for day in all_days()) == LIFE.today - timedelta(days=flocks.DAYS)
 
 
 def test_every_event_is_one_that_the_cloud_accepts() -> None:
-    for event in EVENTS:
+    for event in all_events():
         assert bus.read(bus.write(event)) == event
 
 
 def test_event_ids_begin_with_their_time() -> None:
-    for event in EVENTS:
+    for event in all_events():
         millis = event.event_id.int >> 80
         assert millis == int(event.occurred_at.timestamp() * 1000)
 
 
 def test_same_seed_gives_the_same_life_and_another_seed_another() -> None:
-    assert post.events_of(LIFE, STANDARD) == EVENTS
+    assert post.events_of(LIFE, STANDARD) == all_events()
     other = msgspec.structs.replace(LIFE, seed=2)
-    assert [lived.day for lived in history.lived(other, STANDARD)] != DAYS
+    assert [lived.day for lived in history.lived(other, STANDARD)] != all_days()
 
 
 def test_life_of_a_file_is_the_life_that_was_written(tmp_path: Any) -> None:
@@ -83,8 +92,8 @@ def test_life_of_a_file_is_the_life_that_was_written(tmp_path: Any) -> None:
 def test_history_that_ends_earlier_is_the_beginning_of_the_longer_one() -> None:
     earlier: Life = msgspec.structs.replace(LIFE, until=UNTIL - timedelta(days=3, hours=5))
     begun = {event.event_id: event for event in post.events_of(earlier, STANDARD)}
-    assert begun == {event.event_id: event for event in EVENTS if event.event_id in begun}
-    later = [event for event in EVENTS if event.event_id not in begun]
+    assert begun == {event.event_id: event for event in all_events() if event.event_id in begun}
+    later = [event for event in all_events() if event.event_id not in begun]
     # A weighing that the end would have cut is left out.
     assert min(event.occurred_at for event in later) > earlier.until - timedelta(seconds=5)
 
@@ -99,7 +108,7 @@ def test_events_of_a_day_come_to_its_truth() -> None:
     }
     assert len(replaced) == 2
     dead_before: Counter[str] = Counter()
-    for day in DAYS:
+    for day in all_days():
         key = day.batch_id, day.on
         eaten = [p for event, p in intakes[key] if str(event.event_id) not in replaced]
         assert sum(p["quantity_kg"] for p in eaten) == pytest.approx(day.feed_kg)
@@ -119,7 +128,7 @@ def test_events_of_a_day_come_to_its_truth() -> None:
 
 def test_water_of_a_day_is_its_hourly_flow_or_what_was_read_by_hand() -> None:
     readings, records = of(telemetry.INGESTED), of("barn.record.created")
-    for day in DAYS:
+    for day in all_days():
         key = day.batch_id, day.on
         flows = [p["metric_value"] for _, p in readings[key] if p["metric_type"] == "water.flow"]
         by_hand = [p["value"] for _, p in records[key] if p["record_type"] == "water"]
@@ -128,17 +137,17 @@ def test_water_of_a_day_is_its_hourly_flow_or_what_was_read_by_hand() -> None:
 
 
 def test_every_hour_of_a_day_has_a_reading_except_in_an_outage() -> None:
-    changed = next(day for day in DAYS if day.on.isoformat() == "2026-03-29")
-    hours = Counter(day.hours for day in DAYS if day.on < LIFE.today)
+    changed = next(day for day in all_days() if day.on.isoformat() == "2026-03-29")
+    hours = Counter(day.hours for day in all_days() if day.on < LIFE.today)
     assert changed.hours == 23
     assert set(hours) == {24, 23, 24 - 5}
-    assert hours[24 - 5] < 0.1 * len(DAYS)
+    assert hours[24 - 5] < 0.1 * len(all_days())
 
 
 def test_weighings_are_as_far_from_the_flocks_mean_as_their_number_allows() -> None:
     sessions = of(weighvision.SESSION_FINALIZED)
     spread = {flock.batch_id: flock.spread for flock in LIFE.flocks}
-    for day in DAYS:
+    for day in all_days():
         assert day.mean_kg is not None
         weights = [p["final_weight_kg"] for _, p in sessions[day.batch_id, day.on]]
         alone = [weight for weight in weights if weight < 1.6 * day.mean_kg]
@@ -189,7 +198,7 @@ def test_live_farm_goes_on_where_the_history_ends() -> None:
             )
             before = [
                 p["metric_value"]
-                for event, p in payloads(EVENTS, telemetry.INGESTED)
+                for event, p in payloads(all_events(), telemetry.INGESTED)
                 if event.device_id == device.place.device_id
                 and p["metric_type"] == metric.name
                 and event.occurred_at > last_day

@@ -70,6 +70,7 @@ def callout(pool: db.Pool, settings: CloudSettings, web: httpx2.AsyncClient) -> 
         end_session=partial(mqtt.end_session, mqtt_url, tls=settings.tls),
         own_urls=(url, mqtt_url, secret(settings.broker_nats_url), secret(settings.camera_url)),
         is_own=own_client_id if is_strict else partial(not_anothers, ours=ours),
+        tls=settings.tls,
     )
 
 

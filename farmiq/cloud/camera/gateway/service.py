@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import httpx2
@@ -94,7 +95,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         db.pool(db_url, name=NAME, max_size=1, check_after_s=10.0) as intake_pool,
         db.pool(db_url, name=NAME, max_size=5, check_after_s=10.0) as pool,
         db.pool(db_url, name=f"{NAME}-jobs", max_size=2) as jobs_pool,
-        httpx2.AsyncClient(trust_env=False) as web,
+        httpx2.AsyncClient(trust_env=False, verify=settings.tls.client()) as web,
         asyncio.TaskGroup() as group,
     ):
         leader = lease.LeaderLease(
@@ -119,7 +120,8 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
                 web,
                 nats_url=secret(settings.broker_nats_url),
                 monitor_url=monitor,
-                bounds=logins.BOUNDS,
+                bounds=replace(logins.BOUNDS, replicas=settings.broker_replicas),
+                tls=settings.tls,
             )
             if monitor
             else None

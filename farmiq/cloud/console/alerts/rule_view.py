@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from farmiq.cloud.console.alerts import rule_form
-from farmiq.cloud.console.alerts.view import SEVERITIES, TONES, edge_name
+from farmiq.cloud.console.alerts.view import TONES, edge_name
 from farmiq.cloud.console.company.view import Company
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import AlertRule
@@ -102,7 +102,7 @@ def rule_row(rule: Mapping[str, Any]) -> RuleRow:
         sentence=sentences.shown(sentence),
         name=rule["name"] or "",
         tone=TONES[rule["severity"]] if rule["enabled"] else "muted",
-        severity=_(SEVERITIES[rule["severity"]]),
+        severity=words.severity(rule["severity"]),
         enabled=rule["enabled"],
         is_default=rule["is_default"],
         changed_by=rule["changed_by"] or "",
@@ -182,7 +182,7 @@ class RuleView:
 
     @property
     def severities(self) -> list[tuple[str, str]]:
-        return [(name, _(SEVERITIES[name])) for name in ("info", "warning", "critical")]
+        return [(name, words.severity(name)) for name in ("info", "warning", "critical")]
 
     @property
     def fields(self) -> list[tuple[str, str]]:

@@ -22,12 +22,6 @@ MAX_OPEN = 500
 MAX_PAGE = 100
 STATES = ("active", "acknowledged", "resolved")
 TONES = {"security": "bad", "critical": "bad", "warning": "warn", "info": "info"}
-SEVERITIES = {
-    "security": marked("Security"),
-    "critical": marked("Critical"),
-    "warning": marked("Warning"),
-    "info": marked("Info"),
-}
 _TABS = {
     "active": marked("Active (%(count)s)"),
     "acknowledged": marked("Acknowledged (%(count)s)"),
@@ -278,7 +272,7 @@ def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
     return Row(
         episode=episode,
         tone=TONES[episode.severity] if episode.is_open else "muted",
-        severity=_(SEVERITIES[episode.severity]),
+        severity=words.severity(episode.severity),
         message=wording(episode.message, shown),
         where=where(episode),
         since=words.instant(episode.opened_at, now=now, zone=zone),

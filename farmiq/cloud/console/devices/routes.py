@@ -11,6 +11,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud.console import pages
+from farmiq.cloud.console.delivery import queries as delivery_queries
 from farmiq.cloud.console.devices import connectivity, detail, queries
 from farmiq.cloud.console.devices import view as devices
 from farmiq.cloud.console.devices.view import DevicesQuery
@@ -77,6 +78,7 @@ class DevicePages:
             of_barns = await queries.barn_devices(connection)
             cameras = await queries.cameras(connection)
             sensors = await queries.sensors(connection)
+            edges = await delivery_queries.edges(connection, now=now)
         return await asyncio.to_thread(
             devices.view,
             company,
@@ -85,6 +87,7 @@ class DevicePages:
             late_sensors=detail.late_sensors(sensors, now=now),
             query=query,
             now=now,
+            edges=edges,
         )
 
     async def _device(self, request: Request, signed_in: SignIn) -> detail.View:

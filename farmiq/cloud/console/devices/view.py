@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from farmiq.cloud.console.company.view import Company
+from farmiq.cloud.console.delivery.view import Edge
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
@@ -175,6 +176,8 @@ class View:
     matching: int
     counts: Mapping[str, int]
     total: int
+    # Those whose word the devices of barns have to go through.
+    edges: tuple[Edge, ...] = ()
     page: str = "devices"
 
     @property
@@ -366,6 +369,7 @@ def view(
     late_sensors: Mapping[str, int],
     query: DevicesQuery,
     now: datetime,
+    edges: Sequence[Edge] = (),
 ) -> View:
     """`late_sensors`: how many sensors of each device are late."""
     rows = [
@@ -394,4 +398,5 @@ def view(
         counts=counts,
         # What is no longer in use is listed and not counted.
         total=sum(row.condition.key not in _LAST for row in rows),
+        edges=tuple(edge for edge in edges if not edge.is_revoked),
     )

@@ -20,6 +20,15 @@ class Frame(NamedTuple):
     image_url: str
 
 
+async def dishes(
+    connection: db.Connection, site_id: UUID, *, now: datetime
+) -> tuple[list[Camera], list[Measured]]:
+    """The cameras at a site, and what was measured of their newest dishes."""
+    known = await cameras(connection, site_id)
+    series_ids = [camera.series_id for camera in known if camera.series_id]
+    return known, await measured(connection, series_ids, now=now)
+
+
 async def site(connection: db.Connection, site_id: UUID) -> Site | None:
     return await site_queries.site(connection, site_id)
 

@@ -56,9 +56,7 @@ class DishPages:
             site = await queries.site(connection, _id(request, "site_id", "site"))
             if site is None:
                 raise HttpError(404, "there is no such site")
-            cameras = await queries.cameras(connection, site.site_id)
-            known = [camera.series_id for camera in cameras if camera.series_id]
-            measured = await queries.measured(connection, known, now=now)
+            cameras, measured = await queries.dishes(connection, site.site_id, now=now)
         view = await asyncio.to_thread(
             dishes.view,
             company,

@@ -128,8 +128,8 @@ def view(
     *,
     cameras: Sequence[Camera],
     measured: Sequence[Measured],
-    threshold: int,
     now: datetime,
+    threshold: int = DEFAULT_THRESHOLD,
 ) -> View:
     dishes = all_dishes(cameras, measured, threshold=threshold / 100)
     return View(

@@ -116,6 +116,7 @@ def contact(
             "farms": [name for name in farms if name] or None,
             "addresses": addresses,
             "quiet_hours": quiet,
+            "language": form.get("language") or "en",
         },
         ContactValues,
     )
@@ -165,6 +166,7 @@ def contact_fields(row: Mapping[str, Any]) -> dict[str, str]:
         "quiet_from": f"{row['quiet_from']:%H:%M}" if row["quiet_from"] else "",
         "quiet_until": f"{row['quiet_until']:%H:%M}" if row["quiet_until"] else "",
         "timezone": row["timezone"] or "",
+        "language": row["language"],
         **{f"severity.{name}": YES for name in row["severities"]},
         **{f"passes.{name}": YES for name in row["quiet_passed_by"]},
         **{f"address.{name}": address or YES for name, address in row["addresses"].items()},

@@ -1,9 +1,11 @@
 """The routes of /settings/notifications: channels, contacts, escalation, tests, this device."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, cast
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
@@ -21,6 +23,7 @@ from farmiq.cloud.notification import contacts
 from farmiq.cloud.notification.contacts import (
     ContactValues,
     InvalidError,
+    Language,
     TooManyError,
     TrialValues,
 )
@@ -29,11 +32,11 @@ from farmiq.plumbing import db, web_push
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.sealing import Sealer, SealError
-from farmiq.ui import look, words
+from farmiq.ui import i18n, look, words
 from farmiq.ui.i18n import gettext as _
+from farmiq.ui.i18n import marked
 
 ADMIN, OPERATOR = "admin", "operator"
-CHANNEL, CONTACT = f"{ROOT}/channels/{{channel_id}}", f"{ROOT}/contacts/{{contact_id}}"
 MAX_MESSAGES = 20
 MAX_ESCALATION_MIN = 7 * 24 * 60
 
@@ -54,18 +57,17 @@ class NotificationPages:
             (f"{ROOT}/escalation", self.change_escalation, "POST"),
             (f"{ROOT}/device", self.add_device, "POST"),
             (f"{ROOT}/device/remove", self.remove_device, "POST"),
-            (f"{ROOT}/channels/new", self.new_channel, "GET"),
-            (f"{ROOT}/channels/new", self.save_channel, "POST"),
-            (CHANNEL, self.channel, "GET"),
-            (CHANNEL, self.save_channel, "POST"),
-            (f"{CHANNEL}/remove", self.remove_channel, "POST"),
-            (f"{CHANNEL}/test", self.test_channel, "POST"),
-            (f"{ROOT}/contacts/new", self.new_contact, "GET"),
-            (f"{ROOT}/contacts/new", self.save_contact, "POST"),
-            (CONTACT, self.contact, "GET"),
-            (CONTACT, self.save_contact, "POST"),
-            (f"{CONTACT}/remove", self.remove_contact, "POST"),
+            (f"{ROOT}/{CHANNELS.name}/{{id}}/test", self.test_channel, "POST"),
+            *self._routes(CHANNELS),
+            *self._routes(CONTACTS),
         )
+
+    def _routes(self, half: "Half") -> "Iterator[tuple[str, look.Endpoint, str]]":
+        """Of channels or of contacts: a form for a new one, and one for each that is there."""
+        for address in (f"{ROOT}/{half.name}/new", f"{ROOT}/{half.name}/{{id}}"):
+            yield address, partial(self.edit, half), "GET"
+            yield address, partial(self.save, half), "POST"
+        yield f"{ROOT}/{half.name}/{{id}}/remove", partial(self.remove, half), "POST"
 
     # --- the page
 
@@ -133,6 +135,7 @@ class NotificationPages:
             values = ContactValues(
                 name=f"{caller.email}, {form.get('label') or _('a device')}"[:200],
                 addresses={channel["channel_id"]: subscription},
+                language=cast(Language, i18n.language()),
             )
             service = await caller.become_service()
             await _saved(
@@ -156,206 +159,197 @@ class NotificationPages:
             )
         return redirect(request, f"{ROOT}#contacts")
 
-    # --- channels
+    # --- a channel, a contact
 
-    async def new_channel(self, request: Request) -> Response:
-        kind = request.query_params.get("kind", "email")
-        if kind not in forms.KINDS:
-            raise HttpError(404, "there is no such kind of channel")
-        form = dict(forms.NEW_CHANNEL)
-        return await self._channel_page(request, None, form, kind=kind)
+    async def edit(self, half: "Half", request: Request) -> Response:
+        return await self._form_page(half, request)
 
-    async def channel(self, request: Request) -> Response:
-        return await self._channel_page(request, request.path_params["channel_id"], None)
-
-    async def save_channel(self, request: Request) -> Response:
+    async def save(self, half: "Half", request: Request) -> Response:
         form = await acting.form(self.pages, request)
-        channel_id = request.path_params.get("channel_id")
-        kind = form.get("kind", "")
-        async with acting.caller(self.pages, request, least=ADMIN) as caller:
-            rows = await contacts.list_channels(caller.connection, caller.tenant_id)
-            taken, owner = {row["channel_id"] for row in rows}, caller.tenant_id
-        if kind not in forms.KINDS:
-            raise HttpError(422, "there is no such kind of channel")
-        if channel_id is not None and channel_id not in taken:
-            raise HttpError(404, "there is no such channel")
+        problems: Mapping[str, str] = {}
+        problem = ""
         try:
-            values = forms.channel(form, kind)
-            # Names are resolved outside of a transaction: a slow resolver holds up nobody else.
-            if values.secrets is not UNSET:
-                problem = await contacts.private_problem(values.secrets, self.allowed, owner=owner)
-                if problem:
-                    problems = {forms.field_of(problem[0]): problem[1]}
-                    return await self._channel_page(request, channel_id, form, problems, kind=kind)
-            wanted = channel_id or forms.new_id(form.get("name", ""), taken, kind.replace("_", "-"))
-            async with acting.caller(self.pages, request, least=ADMIN) as caller:
-                service = await caller.become_service()
-                await contacts.save_channel(
-                    service, owner, wanted, values, sealer=self.sealer, by=caller.email,
-                    merge_secrets=True,
-                )  # fmt: skip
+            await half.store(self, request, form)
         except WrongError as error:
-            return await self._channel_page(request, channel_id, form, error.problems, kind=kind)
+            problems = error.problems
         except InvalidError as error:
             problems = {forms.field_of(path): reason for path, reason in error.problems}
-            return await self._channel_page(request, channel_id, form, problems, kind=kind)
         except (SealError, TooManyError) as error:
-            return await self._channel_page(
-                request, channel_id, form, problem=str(error), kind=kind
-            )
-        return redirect(request, f"{ROOT}#channels")
+            problem = str(error)
+        else:
+            return redirect(request, f"{ROOT}#{half.name}")
+        return await self._form_page(half, request, form, problems, problem)
 
-    async def remove_channel(self, request: Request) -> Response:
+    async def remove(self, half: "Half", request: Request) -> Response:
         await acting.form(self.pages, request)
         async with acting.caller(self.pages, request, least=ADMIN) as caller:
             service = await caller.become_service()
-            if not await contacts.remove_channel(
-                service, caller.tenant_id, request.path_params["channel_id"], by=caller.email
-            ):
-                raise HttpError(404, "there is no such channel")
-        return redirect(request, f"{ROOT}#channels")
+            if not await half.remove(service, caller.tenant_id, _id(request), by=caller.email):
+                raise HttpError(404, half.missing)
+        return redirect(request, f"{ROOT}#{half.name}")
 
     async def test_channel(self, request: Request) -> Response:
         """Send a test message; the page shows what became of it."""
         form = await acting.form(self.pages, request)
-        channel_id = request.path_params["channel_id"]
         values = TrialValues(
             contact_id=form.get("contact") or None, address=form.get("address") or None
         )
         async with acting.caller(self.pages, request, least=ADMIN) as caller:
+            channel_id = _id(request)
             if await contacts.find_channel(caller.connection, caller.tenant_id, channel_id) is None:
-                raise HttpError(404, "there is no such channel")
+                raise HttpError(404, CHANNELS.missing)
             service = await caller.become_service()
             message_id = await _saved(
                 contacts.send_test(service, caller.tenant_id, channel_id, values, by=caller.email)
             )
         return redirect(request, f"{ROOT}?test={message_id}#test")
 
-    async def _channel_page(
-        self,
-        request: Request,
-        channel_id: str | None,
-        form: Mapping[str, str] | None,
-        problems: Mapping[str, str] | None = None,
-        *,
-        problem: str = "",
-        kind: str = "",
-    ) -> Response:
-        signed_in = await self.pages.must_be_signed_in(request)
-        async with self.pages.visit(request, signed_in) as (connection, company, now):
-            pages.require(company, ADMIN)
-            row = None
-            if channel_id is not None:
-                row = await contacts.find_channel(connection, company.tenant_id, channel_id)
-                if row is None:
-                    raise HttpError(404, "there is no such channel")
-                kind = row["kind"]
-        settings, secrets = forms.KINDS[kind]
-        shown = EditView(
-            company=company,
-            now=now,
-            zone=words.zone_name(words.zone(company.timezone), now),
-            heading=str(row["name"] or channel_id) if row else _("New channel"),
-            address=f"{ROOT}/channels/{channel_id or 'new'}",
-            form=form if form is not None else forms.channel_fields(row or {}),
-            problems=problems or {},
-            problem=problem,
-            is_new=row is None,
-            kind=kind,
-            settings=settings,
-            secrets=secrets,
-            known_secrets=tuple(row["secret_names"]) if row else (),
-            host=(row["host"] or "") if row else "",
-        )
-        status = 422 if problems or problem else 200
-        return await self.pages.page("channel.html", signed_in, shown, status=status)
-
-    # --- contacts
-
-    async def new_contact(self, request: Request) -> Response:
-        return await self._contact_page(request, None, dict(forms.NEW_CONTACT))
-
-    async def contact(self, request: Request) -> Response:
-        return await self._contact_page(request, request.path_params["contact_id"], None)
-
-    async def save_contact(self, request: Request) -> Response:
-        form = await acting.form(self.pages, request)
-        contact_id = request.path_params.get("contact_id")
-        try:
-            async with acting.caller(self.pages, request, least=ADMIN) as caller:
-                await self._save_contact(caller.connection, caller, contact_id, form)
-        except WrongError as error:
-            return await self._contact_page(request, contact_id, form, error.problems)
-        except InvalidError as error:
-            problems = {forms.field_of(path): reason for path, reason in error.problems}
-            return await self._contact_page(request, contact_id, form, problems)
-        except TooManyError as error:
-            return await self._contact_page(request, contact_id, form, problem=str(error))
-        return redirect(request, f"{ROOT}#contacts")
-
-    async def _save_contact(
-        self, connection: db.Connection, caller: Any, contact_id: str | None, form: dict[str, str]
-    ) -> None:
-        tenant_id = caller.tenant_id
-        channels = await contacts.list_channels(connection, tenant_id)
-        known = {
-            row["contact_id"]: row for row in await contacts.list_contacts(connection, tenant_id)
-        }
-        if contact_id is not None and contact_id not in known:
-            raise HttpError(404, "there is no such contact")
-        zone = await db.fetch_value(connection, "select timezone from companies")
-        addresses = known[contact_id]["addresses"] if contact_id is not None else {}
-        values = forms.contact(form, channels, addresses, timezone=zone)
-        wanted = contact_id or forms.new_id(values.name, set(known), "contact")
-        service = await caller.become_service()
-        await contacts.save_contact(service, tenant_id, wanted, values, by=caller.email)
-
-    async def remove_contact(self, request: Request) -> Response:
-        await acting.form(self.pages, request)
+    async def store_channel(self, request: Request, form: dict[str, str]) -> None:
+        channel_id, kind = request.path_params.get("id"), _kind(form, status=422)
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
+            rows = await contacts.list_channels(caller.connection, caller.tenant_id)
+            taken, owner = {row["channel_id"] for row in rows}, caller.tenant_id
+        if channel_id is not None and channel_id not in taken:
+            raise HttpError(404, CHANNELS.missing)
+        values = forms.channel(form, kind)
+        # Names are resolved outside of a transaction: a slow resolver holds up nobody else.
+        if values.secrets is not UNSET:
+            problem = await contacts.private_problem(values.secrets, self.allowed, owner=owner)
+            if problem:
+                raise InvalidError(problem)
+        wanted = channel_id or forms.new_id(form.get("name", ""), taken, kind.replace("_", "-"))
         async with acting.caller(self.pages, request, least=ADMIN) as caller:
             service = await caller.become_service()
-            if not await contacts.remove_contact(
-                service, caller.tenant_id, request.path_params["contact_id"], by=caller.email
-            ):
-                raise HttpError(404, "there is no such contact")
-        return redirect(request, f"{ROOT}#contacts")
+            await contacts.save_channel(
+                service, owner, wanted, values, sealer=self.sealer, by=caller.email,
+                merge_secrets=True,
+            )  # fmt: skip
 
-    async def _contact_page(
+    async def store_contact(self, request: Request, form: dict[str, str]) -> None:
+        contact_id = request.path_params.get("id")
+        async with acting.caller(self.pages, request, least=ADMIN) as caller:
+            tenant_id, connection = caller.tenant_id, caller.connection
+            channels = await contacts.list_channels(connection, tenant_id)
+            rows = await contacts.list_contacts(connection, tenant_id)
+            known = {row["contact_id"]: row for row in rows}
+            if contact_id is not None and contact_id not in known:
+                raise HttpError(404, CONTACTS.missing)
+            zone = await db.fetch_value(connection, "select timezone from companies")
+            addresses = known[contact_id]["addresses"] if contact_id is not None else {}
+            values = forms.contact(form, channels, addresses, timezone=zone)
+            wanted = contact_id or forms.new_id(values.name, set(known), "contact")
+            service = await caller.become_service()
+            await contacts.save_contact(service, tenant_id, wanted, values, by=caller.email)
+
+    async def _form_page(
         self,
+        half: "Half",
         request: Request,
-        contact_id: str | None,
-        form: Mapping[str, str] | None,
-        problems: Mapping[str, str] | None = None,
-        *,
+        form: Mapping[str, str] | None = None,
+        problems: Mapping[str, str] = MappingProxyType({}),
         problem: str = "",
     ) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
+        known_id = request.path_params.get("id")
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             pages.require(company, ADMIN)
             row = None
-            if contact_id is not None:
-                row = await contacts.find_contact(connection, company.tenant_id, contact_id)
+            if known_id is not None:
+                row = await half.find(connection, company.tenant_id, known_id)
                 if row is None:
-                    raise HttpError(404, "there is no such contact")
+                    raise HttpError(404, half.missing)
             channels = await contacts.list_channels(connection, company.tenant_id)
         shown = EditView(
             company=company,
             now=now,
             zone=words.zone_name(words.zone(company.timezone), now),
-            heading=row["name"] if row else _("New contact"),
-            address=f"{ROOT}/contacts/{contact_id or 'new'}",
-            form=_with_zone(form if form is not None else forms.contact_fields(row or {}), company),
-            problems=problems or {},
+            heading=str(row["name"] or known_id) if row else _(half.new),
+            address=f"{ROOT}/{half.name}/{known_id or 'new'}",
+            form=form if form is not None else half.fields(row),
+            problems=problems,
             problem=problem,
             is_new=row is None,
-            channels=tuple(
-                (item["channel_id"], item["name"] or item["channel_id"], item["kind"])
-                for item in channels
-                if item["kind"] != WEB_PUSH
-            ),
+            **half.more(request, form, row, company, channels),
         )
         status = 422 if problems or problem else 200
-        return await self.pages.page("contact.html", signed_in, shown, status=status)
+        return await self.pages.page(half.template, signed_in, shown, status=status)
+
+
+@dataclass(frozen=True)
+class Half:
+    """Channels, or contacts: what differs between their forms."""
+
+    name: str
+    template: str
+    new: str
+    missing: str
+    find: Callable[[db.Connection, str, str], Awaitable[dict[str, Any] | None]]
+    remove: Callable[..., Awaitable[bool]]
+    store: Callable[[NotificationPages, Request, dict[str, str]], Awaitable[None]]
+    # The fields of one that is there, or of a new one.
+    fields: Callable[[Mapping[str, Any] | None], Mapping[str, str]]
+    # What else its page shows.
+    more: Callable[..., Mapping[str, Any]]
+
+
+def _of_channel(
+    request: Request,
+    form: Mapping[str, str] | None,
+    row: Mapping[str, Any] | None,
+    _company: Company,
+    _channels: Sequence[Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    kind = row["kind"] if row else _kind(form or {"kind": "email", **request.query_params})
+    settings, secrets = forms.KINDS[kind]
+    return {
+        "kind": kind,
+        "settings": settings,
+        "secrets": secrets,
+        "known_secrets": tuple(row["secret_names"]) if row else (),
+        "host": (row["host"] or "") if row else "",
+    }
+
+
+def _of_contact(
+    _request: Request,
+    _form: Mapping[str, str] | None,
+    _row: Mapping[str, Any] | None,
+    company: Company,
+    channels: Sequence[Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    return {
+        "own_zone": company.timezone,
+        "channels": tuple(
+            (item["channel_id"], item["name"] or item["channel_id"], item["kind"])
+            for item in channels
+            if item["kind"] != WEB_PUSH
+        ),
+    }
+
+
+def _kind(given: Mapping[str, str], *, status: int = 404) -> str:
+    kind = given.get("kind", "")
+    if kind not in forms.KINDS:
+        raise HttpError(status, "there is no such kind of channel")
+    return kind
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["id"])
+
+
+CHANNELS = Half(
+    "channels", "channel.html", marked("New channel"), "there is no such channel",
+    contacts.find_channel, contacts.remove_channel, NotificationPages.store_channel,
+    lambda row: forms.channel_fields(row) if row else forms.NEW_CHANNEL, _of_channel,
+)  # fmt: skip
+CONTACTS = Half(
+    "contacts", "contact.html", marked("New contact"), "there is no such contact",
+    contacts.find_contact, contacts.remove_contact, NotificationPages.store_contact,
+    lambda row: forms.contact_fields(row) if row
+    else {**forms.NEW_CONTACT, "language": i18n.language()},
+    _of_contact,
+)  # fmt: skip
 
 
 _NEWEST: Mapping[str, Any] = {
@@ -381,10 +375,6 @@ async def _saved(change: Any) -> Any:
         raise HttpError(422, "; ".join(reason for _field, reason in error.problems)) from None
     except TooManyError as error:
         raise HttpError(409, str(error)) from None
-
-
-def _with_zone(form: Mapping[str, str], company: Company) -> Mapping[str, str]:
-    return {**form, "timezone": form.get("timezone") or company.timezone}
 
 
 def _uuid(text: str) -> UUID | None:

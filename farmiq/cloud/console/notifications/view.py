@@ -8,9 +8,8 @@ from urllib.parse import quote
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud.console.alerts.view import SEVERITIES
 from farmiq.cloud.console.company.view import Company
-from farmiq.ui import words
+from farmiq.ui import i18n, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked, ngettext
 
@@ -203,7 +202,7 @@ def _contact(
         name=row["name"],
         enabled=row["enabled"],
         level=_("at once") if row["level"] == 1 else _("if nobody acknowledges"),
-        severities=", ".join(_(SEVERITIES[name]) for name in row["severities"]),
+        severities=", ".join(words.severity(name) for name in row["severities"]),
         addresses=tuple(
             names.get(channel_id, channel_id)
             if kinds.get(channel_id) in (WEB_PUSH, "webhook")
@@ -258,6 +257,7 @@ class EditView:
     known_secrets: tuple[str, ...] = ()
     host: str = ""
     channels: tuple[tuple[str, str, str], ...] = ()
+    own_zone: str = ""
     page: str = "settings"
 
     @property
@@ -266,7 +266,11 @@ class EditView:
 
     @property
     def severities(self) -> list[tuple[str, str]]:
-        return [(name, _(word)) for name, word in reversed(SEVERITIES.items())]
+        return [(name, words.severity(name)) for name in reversed(words.SEVERITIES)]
+
+    @property
+    def languages(self) -> list[tuple[str, str]]:
+        return [*i18n.LANGUAGES.items()]
 
     @property
     def levels(self) -> list[tuple[str, str]]:

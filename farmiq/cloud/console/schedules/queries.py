@@ -9,6 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from farmiq.cloud.console.schedules.view import Change
+from farmiq.cloud.console.sites.strips import Camera
+from farmiq.cloud.console.sites.view import Site
 from farmiq.plumbing import db
 
 
@@ -43,6 +45,26 @@ async def wake_times(
         at,
     )
     return [row[0] for row in rows]
+
+
+async def wakes_today(connection: db.Connection, site: Site, camera: Camera) -> list[datetime]:
+    """What today expects of the camera: of a day that is open, what was settled when it came."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select t.session_id, w.expected_at
+        from (select fn_session_at(%s, fn_now()) as session_id) t
+          left join expected_wakes w on w.session_id = t.session_id and w.device_id = %s
+        order by w.expected_at
+        """,
+        site.site_id,
+        camera.device_id,
+    )
+    if rows[0][0] is None:
+        return await wake_times(
+            connection, camera.wake_schedule_cron, timezone=site.zone_today, at=site.today
+        )
+    return [at for _, at in rows if at is not None]
 
 
 async def preview_change(connection: db.Connection, device_id: UUID, cron: str) -> dict[str, Any]:

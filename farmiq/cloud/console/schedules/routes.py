@@ -71,9 +71,7 @@ class SchedulePages:
         async with self.pages.visit(request, signed_in) as (connection, company, now):
             site, camera = await _camera(connection, request)
             changes = await queries.waiting_changes(connection, [camera.device_id])
-            today = await queries.wake_times(
-                connection, camera.wake_schedule_cron, timezone=site.zone_today, at=site.today
-            )
+            today = await queries.wakes_today(connection, site, camera)
             if entered:
                 try:
                     preview = await _preview(connection, site, camera, entered, now=now)

@@ -11,6 +11,8 @@ from pydantic import Field
 from farmiq import api
 from farmiq.cloud import camera_images
 from farmiq.cloud.console import acting, pages
+from farmiq.cloud.console.dishes import queries as dish_queries
+from farmiq.cloud.console.dishes import view as dishes
 from farmiq.cloud.console.schedules import queries as schedule_queries
 from farmiq.cloud.console.sites import day as site_day
 from farmiq.cloud.console.sites import images, queries, strips
@@ -62,7 +64,13 @@ class SitePages:
 
     async def site_page(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
-        return await self.pages.page("site.html", signed_in, await self._site(request, signed_in))
+        view = await self._site(request, signed_in)
+        async with self.pages.visit(request, signed_in) as (connection, company, now):
+            cameras, measured = await dish_queries.dishes(connection, view.site.site_id, now=now)
+        grown = await asyncio.to_thread(
+            dishes.view, company, view.site, cameras=cameras, measured=measured, now=now
+        )
+        return await self.pages.page("site.html", signed_in, view, grown=grown)
 
     async def parts(self, request: Request) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)

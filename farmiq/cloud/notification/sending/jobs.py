@@ -103,7 +103,10 @@ class Routing:
             what = "worse" if step.step == "worsened" else "over"
             reason = f"it was {what} before the quiet hours ended"
             await store.drop(tx, tenant_id, planned.dropped, reason=reason)
-        made = await store.add_messages(tx, facts, words.render(facts), planned.messages)
+        made = 0
+        for language in {message.language for message in planned.messages}:
+            group = [message for message in planned.messages if message.language == language]
+            made += await store.add_messages(tx, facts, words.render(facts, language), group)
         await steps.routed(tx, tenant_id, episode_id, facts.step)
         if step.step == "opened" and not planned.messages:
             NOBODY.inc()

@@ -188,7 +188,7 @@ def _attachment(message: Claimed) -> mail.Attachment | None:
 def _text(message: Claimed, link: str | None) -> str:
     if link is None:
         return message.body
-    return f"{message.body}\n\nI look after it (opens a page with one button):\n{link}\n"
+    return words.with_link(message.body, link, str(message.content.get("language", "en")))
 
 
 def _content(message: Claimed, link: str | None) -> dict[str, Any]:

@@ -19,6 +19,8 @@ create table alert_contacts (
   changed_at timestamptz not null,
   changed_by text not null,
   user_id uuid constraint alert_contacts_user_fkey references users (user_id) on delete cascade,
+  -- Of the messages to them.
+  language text not null default 'en',
   constraint alert_contacts_pkey primary key (tenant_id, contact_id),
   constraint alert_contacts_quiet_hours
     check ((quiet_from is null) = (quiet_until is null)

@@ -13,4 +13,6 @@ create table api_keys (
   areas text[],
   pin_bcrypt text
 );
-grant select on api_keys to farmiq_edge;
+-- The page of keys adds and revokes; a key that is there is never changed by it.
+grant select, insert on api_keys to farmiq_edge;
+grant update (revoked_at) on api_keys to farmiq_edge;

@@ -62,4 +62,7 @@ create index media_objects_session_idx on media_objects (tenant_id, session_id);
 create index media_objects_device_idx on media_objects (tenant_id, device_id, captured_at desc);
 create unique index media_objects_request_key on media_objects (tenant_id, device_id, request_id)
   where request_id is not null;
+-- Pictures of empty scales: few among many.
+create index media_objects_purpose_idx on media_objects (purpose)
+  where purpose is not null;
 grant select, insert, update, delete on media_objects to farmiq_edge;

@@ -21,11 +21,15 @@ MIN_MEASUREMENTS, MIN_DAYS = 5, 2.0
 LOOK_BACK_DAYS, LOOK_BACK_MEASUREMENTS = 6.0, 8
 # It goes as far ahead as this many times the days that were seen, and no further than that.
 AHEAD_TIMES, MAX_AHEAD_DAYS = 2.0, 60.0
-# A measurement's own error, in the line's units; and how far off the model may be, as a share of
-# the days ahead. Set by simulated dishes (D-561).
-MEASURED_SD, MODEL_SHARE, LEAST_SD_DAYS = 0.012, 0.33, 0.25
-# It is late more often than early: colonies that meet, or meet the rim, widen no more.
-LATE_TIMES = 1.3
+# A measurement's own error, in the line's units, and the least error of a day.
+MEASURED_SD, LEAST_SD_DAYS = 0.012, 0.25
+# The true growth bends: colonies that are born later make it faster than the line at first, those
+# that meet, or meet the rim, slower later. By so much of the days ahead, for each share of the dish
+# that the threshold lies above the one where both are even. Set by simulated dishes (D-561).
+BEND, EVEN_SHARE = 1.2, 0.3
+# How far off that may still be, as a share of the days ahead: to the early side, and to the late
+# one, where it grows with the threshold.
+EARLY_SHARE, LATE_SHARE, LATE_SHARE_MORE = 0.35, 0.1, 0.4
 # Standard normal: 80 % lie within so many standard deviations.
 Z80 = 1.2815515655446004
 # A share that is covered fully has no logarithm.
@@ -100,12 +104,13 @@ def forecast(measurements: Sequence[Measurement], threshold: float) -> Forecast:
             f"{last - first:.0f} days of growth allow a forecast of {reach:.0f} days; "
             "it is not reached by then"
         )
-    sd_days = math.hypot(sd_last, ahead * sd_slope) / slope
-    sd = math.hypot(math.hypot(sd_days, MODEL_SHARE * ahead), LEAST_SD_DAYS)
-    latest = last + ahead + LATE_TIMES * Z80 * sd
+    sd = math.hypot(math.hypot(sd_last, ahead * sd_slope) / slope, LEAST_SD_DAYS)
+    late_share = LATE_SHARE + LATE_SHARE_MORE * threshold
+    day = last + ahead * max(0.0, 1 + BEND * (threshold - EVEN_SHARE))
+    latest = day + Z80 * math.hypot(sd, late_share * ahead)
     return Forecast(
-        day=last + ahead,
-        earliest_day=max(last, last + ahead - Z80 * sd),
+        day=day,
+        earliest_day=max(last, day - Z80 * math.hypot(sd, EARLY_SHARE * ahead)),
         latest_day=latest if latest <= last + 2 * reach else None,
     )
 

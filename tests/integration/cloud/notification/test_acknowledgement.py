@@ -49,6 +49,26 @@ async def test_get_shows_one_button_and_changes_nothing(
     assert site.owner("select action from alert_actions where action = 'acknowledge'") == []
 
 
+async def test_mail_and_its_page_are_in_the_language_of_the_person(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    bernd = {"name": "Bernd", "addresses": {"mail": "bernd@example.com"}, "language": "de"}
+    await running.put("alert-contacts/bernd", bernd)
+    site.open()
+    await site.until_ended(2)
+    by_person = dict(zip((m["To"] for m in mailbox.received), mailbox.texts(), strict=True))
+    assert "What to do" in by_person["ann@example.com"]
+    assert "Was zu tun ist" in by_person["bernd@example.com"]
+    assert "Ich kümmere mich" in by_person["bernd@example.com"]
+    found = LINK.search(by_person["bernd@example.com"])
+    assert found is not None
+    page = await running.client.get(found[1], headers={"Accept-Language": "de-CH, en;q=0.5"})
+    for text in ('<html lang="de">', "Kritisch", "Ich kümmere mich", "Seit "):
+        assert text in page.text, text
+    assert "I look after it" in (await running.client.get(found[1])).text
+
+
 async def test_post_acknowledges_once_and_others_are_told(
     site: Site, running: Running, mailbox: MailServer
 ) -> None:

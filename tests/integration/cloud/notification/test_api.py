@@ -114,6 +114,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("alert-channels/a", hook(url="https://[::ffff:10.0.0.1]/x"), "secrets.url"),
     ("alert-channels/a", hook(url="https://2130706434/x"), "secrets.url"),
     ("alert-channels/a", hook(url="http://1.1.1.1/x"), "secrets.url"),
+    # A name that nobody knows may become a host of the internet.
+    ("alert-channels/a", hook(url="http://nowhere.invalid/x"), "secrets.url"),
     (
         "alert-channels/a",
         {"kind": "email", "secrets": {"smtp_url": "smtp://10.0.0.1"}},

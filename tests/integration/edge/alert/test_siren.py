@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.config import EdgeSettings
-from farmiq.config.settings import SettingsError
+from farmiq.config import EdgeSettings, SettingsError
 from farmiq.edge.alert import siren
 from farmiq.edge.alert.siren import Siren, SirenError
 from farmiq.plumbing import db

@@ -17,7 +17,7 @@ PAGES = (
     "/", "/weighings", "/readings", "/readings/climate-1/temperature", "/devices", "/delivery",
     "/delivery/dead-letters", "/delivery/quarantine", "/records", "/records/new",
     "/records/new?kind=treatment", "/records/new?kind=note", "/feed/intakes/new", "/feed/lots/new",
-    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows", "/devices/new",
+    "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows", "/devices/new", "/keys",
     "/devices/climate-2", "/devices/scale-1", "/devices/climate-2/parts", "/delivery/parts",
     "/readings/climate-1/temperature/parts?range=6h", "/weighings?day=2025-01-15",
 )  # fmt: skip
@@ -284,6 +284,41 @@ async def test_device_that_an_admin_adds_has_the_login_that_is_shown_once(
     assert rows(edge_db, "select actor from audit_log where action = 'device.add'") == [
         (f"key {NAME}",)
     ]
+
+
+async def test_key_that_an_admin_adds_is_shown_once_and_ends_when_it_is_revoked(
+    client: SignIn, edge_db: Database, day: Day
+) -> None:
+    del day
+    elsewhere = edge_day.add_key(edge_db.admin_url, "of-another-tenant", "admin", tenant="hill")
+    for name, role, areas in (("omar", "operator", None), ("feeder", "admin", ["feed"])):
+        key = edge_day.add_key(edge_db.admin_url, name, role, tenant=TENANT, areas=areas)
+        async with client(key) as browser:
+            assert (await browser.get("/keys")).status_code == 403
+    async with client(edge_day.add_key(edge_db.admin_url, tenant=TENANT, role="admin")) as browser:
+        page = await browser.get("/keys")
+        assert "of-another-tenant" not in page.text
+        typed = {"csrf": csrf(page), "name": "office", "role": "viewer", "area.feed": "yes"}
+        for wrong, field in (({"name": ""}, "name"), ({"name": "omar"}, "name")):
+            answer = await browser.post("/keys", data={**typed, **wrong})
+            assert (answer.status_code, f'id="{field}-error"' in answer.text) == (422, True), wrong
+        made = await browser.post("/keys", data=typed)
+        shown = re.search(r'<code class="secret text">([^<]+)<', made.text)
+        assert shown, made.text
+        assert shown[1] not in (await browser.get("/keys")).text
+        async with client(shown[1]) as office:
+            assert (await office.get("/records")).status_code == 200
+            assert (await office.get("/readings")).status_code == 403
+            for name, status in (("of-another-tenant", 404), (NAME, 409), ("office", 303)):
+                form = {"csrf": typed["csrf"], "name": name}
+                assert (await browser.post("/keys/revoke", data=form)).status_code == status, name
+            assert (await office.get("/records")).status_code == 303, "it has to sign in again"
+    async with client(elsewhere) as browser:
+        assert (await browser.get("/keys")).status_code == 200
+    assert rows(
+        edge_db,
+        "select actor, action, subject from audit_log where action like 'key.%%' order by at",
+    ) == [(f"key {NAME}", "key.add", "office"), (f"key {NAME}", "key.revoke", "office")]
 
 
 async def test_correction_names_what_it_replaces_which_no_longer_counts(

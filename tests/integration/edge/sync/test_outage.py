@@ -61,7 +61,7 @@ async def wait_out(database: Database, it: Forwarder, *, breaker_s: int) -> None
             owner.execute("update test_clock set ahead = %s", (ahead,))
 
 
-@pytest.mark.req("BK-09", "BK-10", "OB-16")
+@pytest.mark.req("BK-09", "BK-10", "DB-18", "OB-16")
 @pytest.mark.parametrize(
     ("count", "breaker_s"),
     [

@@ -95,6 +95,9 @@ async def test_newest_picture_of_the_empty_scale_is_the_reference_of_its_station
     media_id = await barn.store(Weighing(), out.getvalue(), session_id=None)
     with_purpose = "update media_objects set purpose = %s where id = %s returning 1"
     assert rows(barn.database, with_purpose, weighvision.EMPTY_SCALE, media_id)
+    # Weighings wait: they are measured by it, so it comes first.
+    await barn.weigh(animal())
+    await barn.store(Weighing(), animal(), session_id=None)
     assert await barn.inference.infer_next()
     assert rows(barn.database, "select media_id from vision_references") == [(media_id,)]
     assert rows(barn.database, "select reason from inference_results") == [("empty_scale",)]

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from farmiq.cloud.notification.words import MAX_SUBJECT, Facts, render
+from farmiq.cloud.notification.words import MAX_SUBJECT, Facts, render, trial, with_link
 from farmiq.messages.alerts import AlertRule, EndReason
 
 OPENED = datetime(2026, 11, 18, 4, 2, tzinfo=UTC)
@@ -143,10 +143,34 @@ def test_episode_of_no_farm_has_a_message_too() -> None:
     ("given", "limit"),
     [
         (rule(condition="below"), "below 30 °C"),
-        (rule(condition="rises", window_s=600), "rises by more than 30 °C"),
-        (rule(condition="below", baseline="standard"), "below by more than 30 %"),
-        (rule(condition="differs", baseline="same_hour"), "differs by more than 30 %"),
+        (rule(condition="rises", window_s=600), "rises by more than 30 °C within 10 minutes"),
+        (rule(condition="below", baseline="standard"), "more than 30 % below the breed standard"),
+        (
+            rule(condition="differs", baseline="same_hour"),
+            "more than 30 % off the same hour of other days",
+        ),
     ],
 )
 def test_limit_is_said_as_the_rule_means_it(given: AlertRule, limit: str) -> None:
     assert f"Limit:    {limit}" in render(facts(rule=given)).text
+
+
+def test_message_is_in_the_language_of_who_gets_it_and_its_content_is_not() -> None:
+    given = facts(
+        message="temperature in Barn 3 of North Farm above 30.5 °C for 10 minutes",
+        rule=rule(condition="below", baseline="standard"), step="escalated",
+    )  # fmt: skip
+    told = render(given, "de")
+    assert told.subject.startswith("Kritisch, seit 15 Minuten hat niemand bestätigt: ")
+    # What of it is English is a name, or the place of a clock.
+    assert told.text.splitlines()[2:] == [
+        "Wo:       Barn 3, North Farm, Gerät d-010",
+        "Seit:     Mi. 18. November 2026, 11:02 (Asia/Bangkok, UTC+07:00)",
+        "Wert:     31 °C",
+        "Grenze:   mehr als 30 % unter dem Rassestandard",
+        "",
+        "Was zu tun ist: Gehen Sie in den Stall: Prüfen Sie Heizung, Türen und die Tiere.",
+    ]
+    assert told.content == {**render(given).content, "language": "de"}
+    assert with_link(told.text, "https://f/x", "de").endswith(":\nhttps://f/x\n")
+    assert "Testnachricht" in trial("mail", by="ann", language="de").subject

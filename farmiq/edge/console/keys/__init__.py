@@ -1,0 +1,1 @@
+"""The page of keys: who may use this edge, and for what."""
