@@ -9,7 +9,8 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Mapping
 
 from farmiq import __version__, config, crash, services
-from farmiq.plumbing import connections, db, http, log, migrations, tokens
+from farmiq.messages.contract import CONTRACT
+from farmiq.plumbing import connections, db, http, log, migrations, presence, tokens
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.runtime import run
 
@@ -49,6 +50,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         server = http.HttpServer(
             title=f"farmiq {site}",
             version=__version__,
+            contract=CONTRACT,
             actions_per_minute=own.actions_per_minute,
             request_within_s=own.request_within_s,
             limits=own.limits,
@@ -57,9 +59,12 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         schema = Schema(site, own.db_url.get_secret_value())
         schemas.append(schema)
         server.ready("schema", schema.problem)
-        for service in chosen:
-            if service.site == site:
-                parts[service.name] = _run(service, own, server.part(service.name), schema)
+        revision = migrations.newest(services.SQL[site])[:4]
+        db.say_revision(site, revision)
+        mine = [service for service in chosen if service.site == site]
+        for service in mine:
+            parts[service.name] = _run(service, own, server.part(service.name), schema)
+        parts[f"{site} presence"] = _stay(schema, [service.name for service in mine], revision)
         parts[f"{site} http"] = http.serve(
             server, host=own.http_host, port=own.http_port, tls=own.tls
         )
@@ -111,11 +116,16 @@ async def _run(
     await run.restarting(service.name, start, fatal=fatal, failed=server.failed)
 
 
+async def _stay(schema: "Schema", names: list[str], revision: str) -> None:
+    await schema.until_right()
+    await presence.stay(schema.url, services=names, version=__version__, revision=revision)
+
+
 class Schema:
     """The site's database: services wait until it answers, and do not start on a wrong one."""
 
     def __init__(self, site: str, url: str) -> None:
-        self._site, self._url = site, url
+        self._site, self.url = site, url
         self._looking = asyncio.Lock()
         self._problem: str | None = "not looked at yet"
         self.failure: NotStartableError | None = None
@@ -141,10 +151,10 @@ class Schema:
 
     def _why_not_startable(self) -> NotStartableError | None:
         # Companies meet in the cloud's database alone; the edge is one operator's machine.
-        if self._site == "cloud" and (why := db.role_problem(self._url)):
+        if self._site == "cloud" and (why := db.role_problem(self.url)):
             return WrongRoleError(
                 f"{self._site} database: {why}. Set FARMIQ_{self._site.upper()}_DB_URL to the "
                 "login farmiq_service, which `farmiq migrate` makes"
             )
-        why = migrations.problem(self._url, services.SQL[self._site])
+        why = migrations.problem(self.url, services.SQL[self._site])
         return WrongSchemaError(f"{self._site} database: {why}") if why else None

@@ -42,6 +42,7 @@ from farmiq.cli import (
     simulated_cameras,
     terminal,
     topology,
+    upgrade,
     vision,
     weighings,
 )
@@ -89,7 +90,7 @@ for _panel, _groups in {
         "company": people.company, "user": people.user, "edge": edge.app, "device": device.app,
         "camera": camera.app, "masterdata": masterdata.app, "farm": farm.app, "silo": silo.app,
         "metric": metric.app, "key": key.app, "keys": keys, "topology": topology.app,
-        "delete": delete.app,
+        "delete": delete.app, "upgrade": upgrade.app,
     },
     DEVELOP: {"simulate": simulated, "bench": bench.app},
 }.items():  # fmt: skip

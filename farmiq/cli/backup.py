@@ -49,7 +49,7 @@ def run(site: SiteName) -> int:
     """Back up database, files and bucket once. Changes after it need `farmiq backup stream`."""
     import msgspec
 
-    made = _site(site).run(terminal.progress())
+    made = site_of(site).run(terminal.progress())
     terminal.print_result(
         msgspec.to_builtins(made), f"{made.id}  {made.size_bytes:,} bytes  {made.ended_at:%FT%TZ}"
     )
@@ -73,7 +73,7 @@ def stream(site: SiteName) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    _site(site).stream(
+    site_of(site).stream(
         stop,
         wal_s=settings.wal_s,
         base_hours=settings.base_hours,
@@ -91,7 +91,7 @@ def list_(site: SiteName) -> int:
 
     from farmiq.plumbing.backup import database, objects
 
-    repository = _site(site).repository
+    repository = site_of(site).repository
     bases = database.bases(repository)
     until = database.covered(repository)
     listing = objects.newest(repository)
@@ -113,7 +113,7 @@ def list_(site: SiteName) -> int:
 @app.command("verify")
 def verify(site: SiteName) -> int:
     """Read every byte that a restore would read. Exit code 3: something is missing or damaged."""
-    problems = _site(site).verify(terminal.progress())
+    problems = site_of(site).verify(terminal.progress())
     terminal.print_result({"problems": problems}, *(problems or ["all is well"]))
     return 3 if problems else 0
 
@@ -122,7 +122,7 @@ def verify(site: SiteName) -> int:
 def prune(site: SiteName) -> int:
     """Delete what no restore of the last BACKUP_RETENTION_DAYS needs; `stream` does it daily."""
     settings = _settings()
-    gone = _site(site).prune(days=settings.days, at_least=settings.at_least)
+    gone = site_of(site).prune(days=settings.days, at_least=settings.at_least)
     terminal.print_result(gone, "deleted: " + ", ".join(f"{n} {what}" for what, n in gone.items()))
     return 0
 
@@ -151,7 +151,7 @@ def restore(
 
     say = terminal.progress()
     moment = to.replace(tzinfo=to.tzinfo or UTC) if to else None
-    chosen = _site(site)
+    chosen = site_of(site)
     into.mkdir(parents=True, exist_ok=True, mode=0o711)
     restored = chosen.restore(into, to=moment, account=_account(user), port=_free_port(), say=say)
     try:
@@ -191,7 +191,7 @@ def drill(
     folder = into or Path(tempfile.mkdtemp(prefix="farmiq-drill-", dir="/var/tmp"))
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
-    chosen = _site(site)
+    chosen = site_of(site)
     try:
         report = chosen.drill(
             folder,
@@ -226,7 +226,7 @@ def _settings() -> "BackupSettings":
     return BackupSettings.load(terminal.environment())
 
 
-def _site(name: str) -> "Site":
+def site_of(name: str) -> "Site":
     from farmiq.plumbing import sealing
     from farmiq.plumbing.backup import objects, repository, site
     from farmiq.plumbing.backup.database import Programs

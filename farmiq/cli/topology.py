@@ -22,7 +22,9 @@ app = terminal.Group(
 )
 WithUsers = Annotated[
     bool,
-    typer.Option("--users", help="Also the logins of the services, each with what it needs only."),
+    typer.Option(
+        "--users", help="Also the logins of the services, difference with what it needs only."
+    ),
 ]
 Vhost = Annotated[
     str | None,
@@ -37,9 +39,7 @@ def diff(
     vhost: Vhost = None,
 ) -> int:
     """Show how the broker differs from what it should be. Exit code 3: it does."""
-    environment = terminal.environment()
-    with _api(environment, vhost) as api:
-        differences = _differences(api, _wanted(environment, api, users=users), users=users)
+    differences = compare(terminal.environment(), users=users, vhost=vhost)
     _print(differences)
     return 3 if any(difference.action != "extra" for difference in differences) else 0
 
@@ -56,20 +56,33 @@ def apply(
         typer.Option(help="JSON file of passwords by login, for those that are to be chosen."),
     ] = None,
     vhost: Vhost = None,
+    phase: Annotated[
+        str,
+        typer.Option(
+            help="pre (only add, while the old version runs), post (remove bindings that this "
+            "version replaced, after the old one is gone) or all."
+        ),
+    ] = "all",
 ) -> int:
     """Give the broker what it lacks; safe to repeat, the second time changes nothing.
 
-    Nothing is deleted but bindings that this version replaced. A queue or exchange that exists
-    with other arguments is a conflict: it is named, nothing else of it is touched, and the exit
-    code is 3. Passwords of new logins are printed this once, that of `cloud` as the setting for
-    `farmiq run cloud`.
+    Nothing is deleted but bindings that this version replaced, and not in phase pre. A queue or
+    exchange that exists with other arguments is a conflict: it is named, nothing else of it is
+    touched, and the exit code is 3. Passwords of new logins are printed this once, that of `cloud`
+    as the setting for `farmiq run cloud`.
     """
     from farmiq.cloud import broker
+    from farmiq.plumbing import migrations
 
+    terminal.check_known(phase, migrations.PHASES, f"there is no phase {phase!r}; choose")
     environment = terminal.environment()
     with _api(environment, vhost) as api:
         want = _wanted(environment, api, users=users)
-        differences = _differences(api, want, users=users)
+        differences = [
+            difference
+            for difference in _differences(api, want, users=users)
+            if phase == "all" or (difference.action == "remove") == (phase == "post")
+        ]
         chosen = json.loads(passwords.read_text(encoding="utf-8")) if passwords else {}
         generated = _give_passwords(api, want, rotate=set(rotate or ()), chosen=chosen)
         for difference in differences:
@@ -79,6 +92,14 @@ def apply(
     if url is not None and not terminal.wants_json():
         typer.echo(f'FARMIQ_AMQP_URL="{url}"')
     return 3 if any(difference.action == "conflict" for difference in differences) else 0
+
+
+def compare(
+    environment: Mapping[str, str], *, users: bool = False, vhost: str | None = None
+) -> "list[Difference]":
+    """How the broker differs from what this version wants."""
+    with _api(environment, vhost) as api:
+        return _differences(api, _wanted(environment, api, users=users), users=users)
 
 
 def _api(environment: Mapping[str, str], vhost: str | None) -> "Api":

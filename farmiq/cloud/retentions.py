@@ -79,6 +79,7 @@ WITHOUT_DAYS: dict[str, str] = {
     ),
     "alert_steps": "goes with its episode in alert_episodes",
     "telemetry_archives": "goes with its file, after CLOUD_TELEMETRY_RAW_RETENTION_DAYS",
+    "processes": "goes when its process ends, or was not heard for minutes",
     "edge_invites": "a row for each invitation, with the hash of a code that has expired",
     "sign_ins": "goes when it has expired, with the next sign-in of anybody",
 }  # fmt: skip

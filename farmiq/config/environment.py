@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Every secret setting is an address with a password in it, or a token.
-SECRET_ENDINGS = ("_URL", "_TOKEN")
+# Every secret setting is an address with a password in it, a token, or headers with one.
+SECRET_ENDINGS = ("_URL", "_TOKEN", "_HEADERS")
 
 
 class SettingsError(Exception):

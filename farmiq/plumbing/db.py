@@ -70,6 +70,20 @@ UNAVAILABLE = (
 PASSING = (*UNAVAILABLE, OSError, MemoryError)
 
 
+# The newest migration that this code knows, by the site that services' names begin with.
+_revisions: dict[str, str] = {}
+
+
+def say_revision(site: str, revision: str) -> None:
+    """From now on sessions of the site's services have it in their names (D-580)."""
+    _revisions[site] = revision
+
+
+def session_name(name: str) -> str:
+    revision = _revisions.get(name.partition("-")[0])
+    return f"{name} {revision}" if revision else name
+
+
 @asynccontextmanager
 async def pool(
     url: str,
@@ -90,7 +104,7 @@ async def pool(
     """
     opened: Pool = AsyncConnectionPool(
         url,
-        kwargs={"application_name": name, "connect_timeout": 5},
+        kwargs={"application_name": session_name(name), "connect_timeout": 5},
         connection_class=psycopg.AsyncConnection[TupleRow],
         min_size=min_size,
         max_size=max_size,

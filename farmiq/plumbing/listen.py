@@ -40,7 +40,10 @@ async def _once(
     on_listening: Callable[[bool], None],
 ) -> None:
     connection = await psycopg.AsyncConnection.connect(
-        url, autocommit=True, application_name=f"{name}-live", connect_timeout=5
+        url,
+        autocommit=True,
+        application_name=db.session_name(f"{name}-live"),
+        connect_timeout=5,
     )
     async with connection:
         for channel in channels:

@@ -23,6 +23,9 @@ from pathlib import Path
 
 import psycopg
 
+from farmiq.plumbing import presence
+from farmiq.plumbing.presence import Code
+
 # Any number would do, as long as every runner of ours uses the same one.
 _LOCK = 4_210_551_973
 
@@ -103,6 +106,11 @@ def baseline(folder: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
+def newest(folder: Path) -> str:
+    """The last migration that this version knows."""
+    return max((file.name for file in read(folder)), default=baseline(folder))
+
+
 def since(baseline: str, applied: Mapping[str, str]) -> dict[str, str]:
     """What was applied after the baseline. Raises if a database in use is older than that."""
     if applied and baseline and baseline not in applied:
@@ -160,6 +168,7 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
             applied, start = _applied(connection), baseline(folder)
             is_new = not applied and start != ""
             waiting = [] if is_new else chosen(pending(files, since(start, applied)), phase)
+            _refuse_beside_old_code(connection, waiting)
             functions = sorted((folder / "functions").glob("*.sql"))
 
             def again(*files: Path) -> Callable[[], object]:
@@ -174,6 +183,19 @@ def apply(url: str, folder: Path, *, phase: str = "all") -> list[str]:
         finally:
             connection.execute("select pg_advisory_unlock(%s)", (_LOCK,))
     return [start, *(file.name for file in files)] if is_new else [file.name for file in waiting]
+
+
+def outstanding(connection: psycopg.Connection, folder: Path) -> tuple[str, list[Migration]]:
+    """The newest applied migration and what this version still has to apply; nothing is changed.
+
+    Empty, with nothing to apply, is a database that is built anew. Raises as `apply` does.
+    """
+    if connection.execute("select to_regclass('schema_migrations') is null").fetchone() == (True,):
+        return "", []
+    applied = _applied(connection)
+    waiting = pending(read(folder), since(baseline(folder), applied)) if applied else []
+    chosen(waiting, "pre")
+    return max(applied, default=""), waiting
 
 
 def problem(url: str, folder: Path) -> str | None:
@@ -271,7 +293,29 @@ def _apply_one(connection: psycopg.Connection, file: Migration, functions: Seque
     with connection.transaction():
         _apply_again(connection, functions)
         connection.execute(file.sql.encode())
+        # What was started since sees in time that it must not: nothing of this is committed yet.
+        _refuse_beside_old_code(connection, [file])
         _note(connection, file)
+
+
+def beside(file: Migration, codes: Sequence[Code]) -> list[Code]:
+    """The code that runs and does not know what this file takes away: it has to be gone first."""
+    return [code for code in codes if file.phase == "post" and not code.knows(file.name)]
+
+
+def _refuse_beside_old_code(connection: psycopg.Connection, files: Sequence[Migration]) -> None:
+    cleaning = [file for file in files if file.phase == "post"]
+    if not cleaning:
+        return
+    codes = presence.running(connection)
+    for file in cleaning:
+        if old := beside(file, codes):
+            raise MigrationError(
+                f"{file.name} was not applied: code that does not know it still runs "
+                f"({'; '.join(str(code) for code in old[:5])}). Replace or stop it, then run "
+                f"`farmiq migrate` again; what was killed is forgotten after "
+                f"{presence.GONE_AFTER_S:g} s"
+            )
 
 
 def _apply_concurrently(connection: psycopg.Connection, file: Migration) -> None:

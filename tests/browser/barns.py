@@ -52,7 +52,7 @@ def nobody_can_connect(admin_url: str, *, cut_off: str) -> Iterator[None]:
         connection.execute(
             """
             select pg_terminate_backend(pid) from pg_stat_activity
-            where application_name = %s and datname = %s
+            where split_part(application_name, ' ', 1) = %s and datname = %s
             """,
             (cut_off, name),
         )

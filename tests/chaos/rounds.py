@@ -40,7 +40,7 @@ ASIDE = ("edge-weighvision-", "cloud-camera-", "cloud-console")
 _KNOWN = """
     select case when bool_or(state = 'active' and coalesce(wait_event_type, '')
         not in ('Client', 'Lock')) then 0 else {} end::int
-    from pg_stat_activity where application_name = '{{}}'
+    from pg_stat_activity where split_part(application_name, ' ', 1) = '{{}}'
 """
 _OPEN = _KNOWN.format("count(xact_start)")
 _LEASED = _KNOWN.format("(select count(*) from sync_outbox where claimed_by is not null)")

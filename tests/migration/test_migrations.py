@@ -1,11 +1,9 @@
 """The schema files say what is; the migrations lead there from the last release."""
 
 import contextlib
-import io
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,9 +17,7 @@ from farmiq.services import SQL
 from tests.conftest import Database
 from tests.migration import additive
 from tests.sql import catalog
-from tests.support import databases
-
-ROOT = Path(__file__).parents[2]
+from tests.support import databases, release
 
 
 @pytest.mark.parametrize("site", ["edge", "cloud"])
@@ -67,18 +63,6 @@ def test_a_service_started_on_a_database_that_is_not_migrated_refuses_it(
     assert migrations.problem(database.url, SQL["edge"]) is None
 
 
-def _released(site: str, folder: Path) -> Path:
-    """The site's SQL as the last release had it."""
-    revision = (ROOT / "deploy" / "last-release").read_text().strip()
-    packed = subprocess.run(
-        ["git", "archive", revision, f"farmiq/{site}/sql"],
-        cwd=ROOT, capture_output=True, check=True,
-    ).stdout  # fmt: skip
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder / "released", filter="data")
-    return folder / "released" / "farmiq" / site / "sql"
-
-
 def _until(site: str, number: int, folder: Path) -> Path:
     """The site's SQL with its first migrations only."""
     older = folder / f"until-{number}"
@@ -103,7 +87,7 @@ def test_last_release_and_every_revision_since_lead_to_the_schema(
     migrations.apply(fresh.admin_url, SQL[site])
     wanted = catalog.dump(fresh.admin_url)
     assert len(wanted) > 30
-    migrations.apply(earlier.admin_url, _released(site, tmp_path))
+    migrations.apply(earlier.admin_url, release.sql(site, tmp_path))
     files = migrations.read(SQL[site])
     taken = range(len(files) + 1) if each else (0, len(files) // 2, len(files))
     for number in range(len(files) + 1):

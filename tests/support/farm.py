@@ -23,7 +23,7 @@ from farmiq.lab.simulate.check import Findings
 from farmiq.lab.simulate.journal import Tally
 from farmiq.lab.stack import processes
 from tests.conftest import Database
-from tests.support import preloaded
+from tests.support import preloaded, release
 from tests.support.until import until
 
 # Those on a reading's way and beside it. The consumers of other families have tests of their own;
@@ -60,13 +60,20 @@ class Farm:
     # Of the journal, as far as it was read.
     tally: Tally | None = None
 
-    def start(self, name: str, *, crash_at: str = "", called: str = "") -> None:
-        """Start a service, or a whole site; `called` is what a second one is known by here."""
+    def start(
+        self, name: str, *, crash_at: str = "", called: str = "", tree: Path | None = None
+    ) -> None:
+        """Start a service, or a whole site; `called` is what a second one is known by here.
+
+        `tree` is where the code of another version is (release.py).
+        """
         extra = {
             f"FARMIQ_{_site(name).upper()}_HTTP_PORT": str(self.ports[called or name]),
             "FARMIQ_CRASH_AT": crash_at,
         }
-        self.running[called or name] = self._spawn(called or name, "run", name, extra=extra)
+        self.running[called or name] = self._spawn(
+            called or name, "run", name, extra=extra, tree=tree
+        )
 
     def kill(self, name: str) -> None:
         """SIGKILL, by pid."""
@@ -90,15 +97,17 @@ class Farm:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
-    def start_command(self, name: str, *command: str) -> "subprocess.Popen[bytes]":
+    def start_command(
+        self, name: str, *command: str, tree: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
         """A command in the background, known by `name` here."""
-        self.running[name] = self._spawn(name, *command)
+        self.running[name] = self._spawn(name, *command, tree=tree)
         return self.running[name]
 
-    def simulate(self, *options: str) -> "subprocess.Popen[bytes]":
+    def simulate(self, *options: str, tree: Path | None = None) -> "subprocess.Popen[bytes]":
         """Sensors in the background; their journal is `journal`."""
         journal = ("--journal", str(self.journal), "--tenant", TENANT)
-        return self.start_command("simulator", "simulate", *options, *journal)
+        return self.start_command("simulator", "simulate", *options, *journal, tree=tree)
 
     @property
     def journal(self) -> Path:
@@ -109,6 +118,11 @@ class Farm:
 
     def edge(self, query: str) -> list[tuple[Any, ...]]:
         return self._rows(self.edge_db.admin_url, query)
+
+    def edge_do(self, statement: str) -> None:
+        """Something that a person or a service of another test would do."""
+        with psycopg.connect(self.edge_db.admin_url) as connection:
+            connection.execute(statement.encode())
 
     def cloud(self, query: str) -> list[tuple[Any, ...]]:
         return self._rows(self.cloud_db.admin_url, query)
@@ -247,15 +261,19 @@ class Farm:
         return self.asking[url].execute(query.encode()).fetchall()
 
     def _spawn(
-        self, name: str, *command: str, extra: dict[str, str] | None = None
+        self,
+        name: str,
+        *command: str,
+        extra: dict[str, str] | None = None,
+        tree: Path | None = None,
     ) -> "subprocess.Popen[bytes]":
         launch = processes.Launch(
-            argv=(sys.executable, "-m", "farmiq", *command),
+            argv=(release.python(tree) if tree else sys.executable, "-m", "farmiq", *command),
             environment={**os.environ, **self.environment, **(extra or {})},
             folder=self.folder,
             log=self.folder / f"{name}.log",
         )
-        return preloaded.spawn(launch)
+        return processes.spawn(launch, detach=False) if tree else preloaded.spawn(launch)
 
 
 _READINGS = "select {}::text, device_id, metric_type, metric_value, unit, occurred_at from {}"

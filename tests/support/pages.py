@@ -41,6 +41,7 @@ FOLLOWED = (
     "docs/operate/bus.md",
     "docs/operate/notifications.md",
     "docs/operate/alerts.md",
+    "docs/operate/upgrade.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

@@ -12,6 +12,7 @@ import msgspec
 from farmiq.config import EdgeSettings
 from farmiq.edge.identity import Identity
 from farmiq.edge.sync.rules import ACCEPTED, CloudResponse
+from farmiq.messages import contract
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.text import storable
 from farmiq.plumbing import http_client, tracing
@@ -122,6 +123,7 @@ class Cloud:
             answer.status,
             body=answer.json(),
             etag=answer.headers.get("ETag"),
+            contract=contract.parse(answer.headers.get(contract.HEADER)),
             retry_after_s=retry_after_s(answer.headers.get("Retry-After"), now=datetime.now(UTC)),
         )
 

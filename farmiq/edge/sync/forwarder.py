@@ -108,6 +108,17 @@ class Settler:
             failures[rows[index]] = Failure(attempts, "HTTP_400", reason, dlq_reason=rules.REJECTED)
         await self._settle(tenant_id, failures)
 
+    async def put_off(
+        self, tenant_id: str, rows: Sequence[Sending], reasons: dict[int, str]
+    ) -> None:
+        """A cloud of an earlier version does not know these: they wait until it is upgraded."""
+        again = {}
+        for index, reason in reasons.items():
+            outage = rules.Unavailable(rules.CLOUD_OLDER, reason)
+            again[rows[index]] = self._backoff.after_outage(rows[index], outage, chance=chance())
+        await self._settle(tenant_id, again)
+        self._log.warning("sync.cloud_older", count=len(again), error=next(iter(reasons.values())))
+
     async def failed(self, tenant_id: str, row: Sending, failed: rules.Transient) -> None:
         """The cloud fails on this event alone."""
         failure = self._backoff.after_failure(row, failed.code, failed.message, chance=chance())
@@ -263,8 +274,9 @@ class Forwarder:
                 return [], None
             case rules.Unavailable() as outage:
                 return await self._suspect(run, rows, outage, search=search)
-            case rules.Permanent(reasons):
-                await self._settler.rejected(run.tenant_id, rows, reasons)
+            case rules.Permanent(reasons, cloud_is_older):
+                settle = self._settler.put_off if cloud_is_older else self._settler.rejected
+                await settle(run.tenant_id, rows, reasons)
                 run.reached = run.working = True
                 rest = [row for index, row in enumerate(rows) if index not in reasons]
                 return await self._try(run, rest, search=search) if rest else ([], None)

@@ -19,6 +19,7 @@ from farmiq.edge.sync import handlers, rules
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.edge.sync.handlers import TenantStatus
 from farmiq.edge.sync.rules import CloudResponse, Sample, Unavailable
+from farmiq.messages.contract import CONTRACT
 from farmiq.messages.text import storable
 from farmiq.messages.wording import worded
 from farmiq.plumbing import db
@@ -204,6 +205,7 @@ async def send_heartbeats(
         postgresql = tx.info.parameter_status("server_version") or ""
     versions = {
         "farmiq": __version__,
+        "contract": str(CONTRACT),
         "python": platform.python_version(),
         "postgresql": postgresql[:64],
     }

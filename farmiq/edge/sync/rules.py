@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.contract import CONTRACT
 from farmiq.messages.text import storable
 from farmiq.messages.wording import worded
 from farmiq.plumbing.retry import RetryPolicy, documented
@@ -146,10 +147,13 @@ NETWORK_ERROR = "NETWORK_ERROR"
 NOT_OUR_CLOUD = "NOT_OUR_CLOUD"
 # It answers, and fails on event after event: the cloud is broken, not the events.
 CLOUD_BROKEN = "CLOUD_BROKEN"
+# It does not know the event yet, because it is of an earlier version than this edge (D-581).
+CLOUD_OLDER = "CLOUD_OLDER"
 OUTAGE_CODES = (
     NETWORK_ERROR,
     NOT_OUR_CLOUD,
     CLOUD_BROKEN,
+    CLOUD_OLDER,
     *(f"HTTP_{status}" for status in sorted(OUTAGE_STATUSES)),
 )
 
@@ -178,6 +182,7 @@ class CloudResponse:
     problem: str = ""
     retry_after_s: float | None = None
     etag: str | None = None
+    contract: int = CONTRACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +201,13 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True)
 class Permanent:
-    """The listed positions can never be delivered; the rest goes again at once."""
+    """The listed positions can never be delivered; the rest goes again at once.
+
+    Unless the cloud is older than this edge: when it is upgraded, it may know them.
+    """
 
     reasons: dict[int, str] = field(default_factory=dict)
+    cloud_is_older: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +240,7 @@ def classify_response(response: CloudResponse, *, count: int) -> Classification:
     if response.status == BAD_REQUEST:
         reasons = _blamed(response.body, count)
         if reasons:
-            return Permanent(reasons)
+            return Permanent(reasons, cloud_is_older=response.contract < CONTRACT)
     return Transient(code, message)
 
 

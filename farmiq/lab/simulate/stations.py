@@ -255,6 +255,8 @@ class SimulatedStation:
     kills: int = 0
     # The agent through simulate/moved.py, whose wall clock can be moved.
     movable: bool = False
+    # Where the agent's code is, with its environment, if it is of another version.
+    tree: Path | None = None
     stage: Stage | None = None
     # Who stands on the scale is the last one.
     ending: bool = False
@@ -293,9 +295,13 @@ class SimulatedStation:
         assert self.stage is not None, "the hardware is there before the agent"  # noqa: S101
         module = ("farmiq.lab.simulate.moved",) if self.movable else ("farmiq", "agent", "run")
         launch = processes.Launch(
-            argv=(sys.executable, "-m", *module),
+            argv=(
+                str(self.tree / ".venv" / "bin" / "python") if self.tree else sys.executable,
+                "-m",
+                *module,
+            ),
             environment=config.environment(over=self._environment(self.stage)),
-            folder=Path.cwd(),
+            folder=self.tree or Path.cwd(),
             log=self.folder / "agent.log",
         )
         log = launch.log

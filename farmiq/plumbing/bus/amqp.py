@@ -84,8 +84,9 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`bindings` are (exchange, routing key); `former_bindings` are those to remove.
+    """`bindings` are (exchange, routing key).
 
+    `former_bindings` are of earlier versions; `farmiq topology apply` removes them when none runs.
     `dead_letters` names the queue for what dies here: refused, delivered too often, or, where
     there is a `ttl_ms`, older than that.
     """
@@ -131,7 +132,7 @@ class Outgoing:
 async def declare(channel: AbstractChannel, topology: Topology) -> None:
     """Create what is missing; what exists as described is left alone (RB-31).
 
-    Bindings that this version replaced are removed; that there are none is as good.
+    Bindings that this version replaced stay: an older one that still runs may need them (D-582).
     """
     for exchange in topology.exchanges:
         await channel.declare_exchange(
@@ -142,8 +143,6 @@ async def declare(channel: AbstractChannel, topology: Topology) -> None:
         declared = await channel.declare_queue(queue.name, durable=True, arguments=arguments)
         for source, routing_key in queue.bindings:
             await declared.bind(source, routing_key)
-        for source, routing_key in queue.former_bindings:
-            await declared.unbind(source, routing_key)
 
 
 async def ensure(opened: AbstractConnection, topology: Topology) -> None:

@@ -21,10 +21,13 @@ REQUESTS = prometheus_client.Counter(
 )
 
 
-def add_middleware(app: FastAPI, *, body_within_s: float) -> None:
+CONTRACT = b"x-farmiq-contract"
+
+
+def add_middleware(app: FastAPI, *, body_within_s: float, contract: int) -> None:
     app.add_middleware(_Hurry, within_s=body_within_s)
     app.add_middleware(_RepeatedHeaders)
-    app.add_middleware(_Identify)
+    app.add_middleware(_Identify, contract=contract)
 
 
 class _Hurry:
@@ -70,10 +73,13 @@ class _RepeatedHeaders:
 
 
 class _Identify:
-    """Every request has a request id and a trace id: given, or made here; echoed and logged."""
+    """Every request has a request id and a trace id: given, or made here; echoed and logged.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Every answer of the API says the number of our contract (D-581).
+    """
+
+    def __init__(self, app: ASGIApp, contract: int) -> None:
+        self._app, self._contract = app, str(contract).encode()
         self._log = log.get("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,6 +102,8 @@ class _Identify:
                 named = scope["farmiq.ids"].items()
                 extra = [(name.encode(), value.encode()) for name, value in named]
                 headers = message["headers"]
+                if is_api:
+                    extra.append((CONTRACT, self._contract))
                 if is_api and all(name != b"cache-control" for name, _ in headers):
                     extra.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": [*headers, *extra]}

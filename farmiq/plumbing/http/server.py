@@ -44,8 +44,11 @@ class Readiness(BaseModel):
 
 
 class Version(BaseModel):
+    """`contract` grows when messages between sites gain something."""
+
     name: str
     version: str
+    contract: int
 
 
 @dataclass
@@ -54,6 +57,7 @@ class HttpServer:
 
     title: str
     version: str
+    contract: int = 0
     actions_per_minute: int = 120
     # A whole request is here within so long; who trickles must not hold connections for ever.
     request_within_s: float = 60.0
@@ -87,7 +91,7 @@ class HttpServer:
         self.routes = _OwnRoutes(self.app.router.routes)
         self.app.state.allowance = Allowance(self.actions_per_minute)
         handle_errors(self.app)
-        add_middleware(self.app, body_within_s=self.request_within_s)
+        add_middleware(self.app, body_within_s=self.request_within_s, contract=self.contract)
         self._add_own_routes()
 
     def _add_own_routes(self) -> None:
@@ -185,7 +189,7 @@ class HttpServer:
 
     async def _version(self) -> Version:
         """Name and version."""
-        return Version(name=self.title, version=self.version)
+        return Version(name=self.title, version=self.version, contract=self.contract)
 
     async def _readyz(self) -> JSONResponse:
         """Its parts work."""

@@ -227,7 +227,8 @@ async def end_frozen(tx: db.Connection, works_as: str, *, frozen_s: float = FROZ
         tx,
         """
         select count(pg_terminate_backend(pid)) from pg_stat_activity
-        where usename = current_user and application_name = %s and pid <> pg_backend_pid()
+        where usename = current_user and split_part(application_name, ' ', 1) = %s
+          and pid <> pg_backend_pid()
           and xact_start is not null and wait_event_type = 'Client'
           and greatest(query_start, state_change) < clock_timestamp() - %s * interval '1 second'
         """,

@@ -123,7 +123,7 @@ function draw(figure) {
     height: width < 560 ? HEIGHT.narrow : HEIGHT.wide,
     tzDate: isTime ? (at) => uPlot.tzDate(new Date(at * 1000), zone) : undefined,
     scales: { x: { time: isTime } },
-    series: [{ label: isTime ? "" : figure.querySelector(".twin thead th").textContent, value: isTime ? undefined : (_, at) => (at === null ? "" : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
+    series: [{ label: figure.querySelector(".twin thead th").textContent, value: isTime ? undefined : (_, at) => (at === null ? "" : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
     bands: bands(roles, colours),
     axes: [{ ...axis, space: 60, ...(isTime ? { values: clock(zone) } : {}) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => number.format(tick)) }],
     cursor: { sync: figure.dataset.sync ? { key: figure.dataset.sync } : undefined, drag: { x: true, y: false, setScale: !figure.dataset.zoom } },

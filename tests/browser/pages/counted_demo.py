@@ -92,16 +92,16 @@ CLOUD: dict[str, Counted] = {
     "device.weighings": """
         select count(*) from weight_sessions where device_id = split_part(%(key)s, '|', 2)
           and start_at > now() - interval '7 days'""",
-    # A sensor's hours with readings, a station's with weighings, a camera's with images.
+    # A sensor's hours with readings, a station's with weighings. A camera has been there for a few
+    # minutes: its only hour counts as long as nothing else is due in it.
     "device.hours_received": """
         with heard as (
           select device_id, bucket_start_at as at from telemetry_agg where "window" = '1h'
-          union select device_id, start_at from weight_sessions
-          union select device_id::text, captured_at from device_wake_payloads
-            where payload_status = 'complete')
+          union select device_id, start_at from weight_sessions)
         select count(distinct date_trunc('hour', at)) from heard
         where device_id = split_part(%(key)s, '|', 2) and at >= (date_trunc('day',
-          now() at time zone 'Asia/Bangkok') - interval '6 days') at time zone 'Asia/Bangkok'""",
+          now() at time zone 'Asia/Bangkok') - interval '6 days') at time zone 'Asia/Bangkok'
+        union all select 1 where %(key)s like 'camera|%%'""",
     "weighing.estimate_kg": f"select predicted_weight_kg {_ESTIMATE}",
     "weighing.confidence": f"select confidence {_ESTIMATE}",
     **{f"weighing.estimate_{name}": f"select (payload ->> '{name}')::float8 {_ESTIMATE}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from farmiq.plumbing import migrations
+from farmiq.plumbing import migrations, presence
 from farmiq.plumbing.migrations import MigrationError
 from farmiq.services import SQL
 from tests.conftest import Database
@@ -166,6 +166,42 @@ def test_between_pre_and_post_both_versions_may_start(empty_db: Make, folder: Pa
     assert "does not know: ['0003_pre_three', '0004_post_four']" in (
         migrations.problem(database.url, older) or ""
     )
+
+
+@pytest.mark.req("UP-03", "UP-05")
+@pytest.mark.parametrize("phase", ["post", "all"])
+def test_the_post_step_is_refused_while_code_runs_that_does_not_know_it(
+    empty_db: Make, folder: Path, phase: str
+) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    add(folder, "0003_post_three", "drop table one;")
+    for session, told in (
+        ("edge-ingress-gateway", "edge-ingress-gateway of a version that does not say which"),
+        ("edge-console-live 0002", "edge-console-live of 0002"),
+    ):
+        with (
+            psycopg.connect(database.url, application_name=session),
+            pytest.raises(MigrationError, match=rf"0003_post_three was not applied.*{told}"),
+        ):
+            migrations.apply(database.admin_url, folder, phase=phase)
+    with psycopg.connect(database.url, application_name="edge-ingress-gateway 0003"):
+        assert migrations.apply(database.admin_url, folder, phase=phase) == ["0003_post_three"]
+
+
+def test_code_that_starts_while_the_post_step_runs_undoes_it(
+    empty_db: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = empty_db("edge")
+    migrations.apply(database.admin_url, folder)
+    add(folder, "0003_post_three", "drop table one;")
+    old = [presence.Code(("edge-ingress-gateway",), None)]
+    seen = iter([[], old])
+    monkeypatch.setattr(presence, "running", lambda _: next(seen))
+    with pytest.raises(MigrationError, match="still runs"):
+        migrations.apply(database.admin_url, folder, phase="post")
+    with psycopg.connect(database.admin_url) as connection:
+        assert connection.execute("select to_regclass('one') is not null").fetchone() == (True,)
 
 
 def test_a_changed_history_is_refused_and_nothing_is_applied(empty_db: Make, folder: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -11,6 +12,7 @@ import pytest
 from farmiq.config import EdgeSettings
 from farmiq.edge.sync import rules, store
 from farmiq.edge.sync.rules import Failure
+from farmiq.messages import contract
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.edge.sync.owed import (
@@ -318,9 +320,27 @@ async def test_poisonous_neighbours_do_not_hold_the_others_up(
     assert left == poison
 
 
+@pytest.mark.req("UP-04")
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (
+            {contract.HEADER: str(contract.CONTRACT)},
+            ("dlq", "rejected:VALIDATION_ERROR", "bad unit"),
+        ),
+        ({}, ("pending", None, "bad unit")),
+        ({contract.HEADER: "1"}, ("pending", None, "bad unit")),
+        ({contract.HEADER: "odd"}, ("pending", None, "bad unit")),
+    ],
+)
 async def test_refused_events_go_aside_and_the_rest_goes_again_at_once(
-    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+    settings: EdgeSettings,
+    pool: db.Pool,
+    edge_db: Database,
+    headers: dict[str, str],
+    expected: tuple[Any, ...],
 ) -> None:
+    """A cloud of an earlier version may know them when it is upgraded: they wait."""
     events = [event(minutes=n) for n in range(3)]
     await owe(pool, *events)
 
@@ -328,7 +348,8 @@ async def test_refused_events_go_aside_and_the_rest_goes_again_at_once(
         events_sent = sent(request)["events"]
         if len(events_sent) == 3:
             details = [{"index": 1, "event_id": events_sent[1]["event_id"], "reason": "bad unit"}]
-            return httpx2.Response(400, json={"error": {"message": "no", "details": details}})
+            body = {"error": {"message": "no", "details": details}}
+            return httpx2.Response(400, json=body, headers=headers)
         return accept(request)
 
     async with forwarder(settings, pool, answer) as it:
@@ -338,7 +359,7 @@ async def test_refused_events_go_aside_and_the_rest_goes_again_at_once(
     )
     assert found == [
         ("acked", None, None),
-        ("dlq", "rejected:VALIDATION_ERROR", "bad unit"),
+        expected,
         ("acked", None, None),
     ]
 

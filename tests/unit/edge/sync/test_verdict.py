@@ -59,6 +59,7 @@ def test_error_codes_are_those_of_the_contract() -> None:
         "CLOUD_BROKEN",
         "NETWORK_ERROR",
         "NOT_OUR_CLOUD",
+        "CLOUD_OLDER",
         *(f"HTTP_{one}" for one in OUTAGES),
     }
 
