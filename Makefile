@@ -55,10 +55,11 @@ check: $(READY) ## style, types, import contracts
 	@$(VENV)/bin/lint-imports
 
 bench: $(READY) ## measure us and a ceiling in the same run, print the ratios
-	@status=0; for part in ingest delivery rollups figures alerts pages cameras vision inference; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
+	@status=0; for part in ingest delivery rollups figures history alerts pages cameras vision inference; do $(FARMIQ) bench $$part $(ARGS) || status=$$?; done; exit $$status
 
-bench-long: $(READY) ## figures of a batch day at 100 million readings: minutes, 8 GB of disk
+bench-long: $(READY) ## figures and history at 100 million readings: about an hour, 50 GB of disk
 	@$(FARMIQ) bench figures --large $(ARGS)
+	@$(FARMIQ) bench history --readings 100000000 $(ARGS)
 
 requirements: $(READY) ## each requirement and the tests that show it (JSON=1 for scripts)
 	@$(PY) -m tests.house.requirements $(if $(JSON),--json)

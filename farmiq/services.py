@@ -234,6 +234,8 @@ SERVICES = (
             "telemetry_dirty",
             "telemetry_rezoned",
             "telemetry_state",
+            "telemetry_archives",
+            "the cloud's bucket",
             "farmiq.telemetry.exchange",
             "farmiq.cloud-telemetry-service.dlq.queue",
             "GET /api/v1/telemetry/range",

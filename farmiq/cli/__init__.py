@@ -20,6 +20,7 @@ from farmiq.cli import (
     bench,
     camera,
     camera_gateway,
+    delete,
     demo,
     device,
     dlq,
@@ -90,7 +91,7 @@ for _panel, _groups in {
         "company": people.company, "user": people.user, "edge": edge.app, "device": device.app,
         "camera": camera.app, "masterdata": masterdata.app, "farm": farm.app, "silo": silo.app,
         "metric": metric.app, "key": key.app, "keys": keys, "topology": topology.app,
-        "upgrade": upgrade.app,
+        "delete": delete.app, "upgrade": upgrade.app,
     },
     DEVELOP: {"simulate": simulated, "bench": bench.app},
 }.items():  # fmt: skip

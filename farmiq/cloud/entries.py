@@ -41,7 +41,7 @@ class EntryFilter(api.SpanFilter):
     barn: Annotated[Id | None, Field(description="Only this barn's.")] = None
     counted: Annotated[bool, Field(description="Only what nothing else replaces.")] = False
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    format: Annotated[api.TableFormat, Field(description="json, csv or parquet.")] = "json"
     company: people.Company = None
 
 
@@ -71,7 +71,7 @@ def list_route(path: str, model: Any, operation_id: str) -> Callable[[Handler], 
         model,
         operation_id=operation_id,
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, **people.NO_COMPANY},
+        responses={200: api.TABLES, **people.NO_COMPANY},
     )
 
 

@@ -1,6 +1,7 @@
 """Which rows of the cloud's tables are removed when: for the jobs, and for a page of the console.
 
-Tables that are not here keep their rows for ever.
+Every table and every part of the bucket is here: with its days, or in WITHOUT_DAYS and BUCKET with
+the reason why no job removes anything. A test looks for those that are missing.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,79 @@ ALERT_RECHECK_DAYS = 30
 ALERT_READING_DAYS = 7
 # A rule is tried over seven days; a row of values spans one at most.
 ALERT_VALUE_DAYS = 8
+# How many mails a company had in which hour: only this hour's counts.
+MAIL_COUNT_DAYS = 30
+
+# Why tables keep their rows until somebody deletes the person, the device or the company.
+_RECORD = "what happened on the farm: its figures are computed from it again at any time"
+_SET_UP = "set up by people, who change and remove it"
+_AUDIT = "who did what: an audit log that forgets proves nothing"
+_CURRENT = "one row for each thing there is, replaced when it changes"
+_WORK = "work that waits; a row goes when it is done"
+_SYSTEM = "one row or a few of the installation itself, none of a company"
+_CAMERAS = "what cameras were asked for and did, by the day: the account of 004"
+WITHOUT_DAYS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "weighvision_events", "media_events", "inference_events", "feed_events", "barn_events",
+            "device_events", "kpi_events", "weight_sessions", "media_objects", "posted_events",
+            "kpi_daily", "batch_days", "batches",
+        ),
+        _RECORD,
+    ),
+    **dict.fromkeys(
+        (
+            "companies", "farms", "barns", "feed_products", "metrics", "breed_standards", "users",
+            "memberships", "second_factors", "alert_channels", "alert_contacts", "alert_rules",
+            "alert_settings", "report_subscriptions", "edge_keys", "pilot_programs", "sites",
+            "devices", "camera_logins",
+        ),
+        _SET_UP,
+    ),
+    **dict.fromkeys(
+        (
+            "user_actions", "master_data_actions", "alert_actions", "edge_actions",
+            "dead_letter_actions", "event_conflicts", "deletions",
+        ),
+        _AUDIT,
+    ),
+    **dict.fromkeys(
+        (
+            "telemetry_latest", "dead_letter_groups", "edge_heartbeats", "camera_states",
+            "device_assignments",
+        ),
+        _CURRENT,
+    ),
+    **dict.fromkeys(
+        ("telemetry_dirty", "telemetry_rezoned", "analytics_dirty_days", "analytics_pending"), _WORK
+    ),
+    **dict.fromkeys(
+        (
+            "believed_clock", "broker_cursors", "bus_queues", "calendar_clock", "leases",
+            "telemetry_state", "test_clock", "schema_migrations",
+        ),
+        _SYSTEM,
+    ),
+    **dict.fromkeys(
+        (
+            "device_alerts", "device_images", "device_schedule_changes", "device_wake_payloads",
+            "dish_series", "expected_wakes", "petri_observations", "site_device_sessions",
+        ),
+        _CAMERAS,
+    ),
+    "alert_steps": "goes with its episode in alert_episodes",
+    "telemetry_archives": "goes with its file, after CLOUD_TELEMETRY_RAW_RETENTION_DAYS",
+    "processes": "goes when its process ends, or was not heard for minutes",
+    "edge_invites": "a row for each invitation, with the hash of a code that has expired",
+    "sign_ins": "goes when it has expired, with the next sign-in of anybody",
+}  # fmt: skip
+# The cloud's bucket, by prefix.
+BUCKET: dict[str, str] = {
+    "tenants/": "images of weighings: they go with their device or company",
+    "aside/": "bytes that were not what an edge declared, for a person to look at",
+    "camera/": "images of cameras and small copies: they go with their device or company",
+    "history/": "archived readings: CLOUD_TELEMETRY_RAW_RETENTION_DAYS, by the last one of a file",
+}
 
 
 def ingestion_dedupe(settings: CloudSettings) -> Retention:
@@ -53,6 +127,10 @@ def alert_messages(settings: CloudSettings) -> Retention:
     return Retention("alert_messages", "created_at", days, "t.state <> 'pending'")
 
 
+def alert_mail_counts() -> Retention:
+    return Retention("alert_mail_counts", "t.hour", MAIL_COUNT_DAYS)
+
+
 def reports(settings: CloudSettings) -> Retention:
     return Retention("reports", "created_at", settings.report_days)
 
@@ -84,6 +162,7 @@ def rules(settings: CloudSettings) -> tuple[StorageRule, ...]:
         dead_letter_orders(),
         *alerts(settings),
         alert_messages(settings),
+        alert_mail_counts(),
         reports(settings),
     )
     return (

@@ -3,11 +3,14 @@
 For the API and the pages; row level security decides what is seen.
 """
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID
 
+from farmiq.cloud import history
+from farmiq.cloud.history import History
 from farmiq.farm.buckets import Window
 from farmiq.farm.points import Step
 from farmiq.plumbing import db
@@ -89,9 +92,13 @@ async def readings(
     begin: datetime,
     end: datetime,
     limit: int,
+    archived: History,
 ) -> list[CloudReading]:
-    """Readings of these series, series by series, each by time."""
-    return await db.fetch_as(
+    """The first readings of these series, series by series, each by time, of both tiers.
+
+    Raises HistoryUnavailableError if some are in files that cannot be read.
+    """
+    stored = await db.fetch_as(
         connection,
         CloudReading,
         """
@@ -107,6 +114,35 @@ async def readings(
         """,
         (*db.columns(some, "device_id", "metric_type"), begin, end, limit, limit),
     )
+    devices = {known.device_id for known in some}
+    files = await history.files(
+        connection,
+        metrics={known.metric_type for known in some},
+        devices=devices,
+        begin=begin,
+        end=end,
+    )
+    if not files:
+        return stored
+    places = {(known.device_id, known.metric_type): place for place, known in enumerate(some)}
+    first = {reading.event_id: reading for reading in stored}
+
+    def order(reading: CloudReading) -> tuple[int, datetime, UUID]:
+        place = places[reading.device_id, reading.metric_type]
+        return place, reading.occurred_at, reading.event_id
+
+    names = [field.name for field in fields(CloudReading)]
+    async for _, table in archived.tables(
+        files, devices=devices, begin=begin, end=end, columns=names
+    ):
+        for row in table.select(names).to_pylist():
+            reading = CloudReading(**{**row, "event_id": UUID(bytes=row["event_id"])})
+            if (reading.device_id, reading.metric_type) in places:
+                first[reading.event_id] = reading
+        if len(first) > 2 * limit:  # the others cannot be among the first
+            nearest = heapq.nsmallest(limit, first.values(), key=order)
+            first = {reading.event_id: reading for reading in nearest}
+    return sorted(first.values(), key=order)[:limit]
 
 
 async def buckets(

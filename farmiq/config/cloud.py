@@ -102,11 +102,17 @@ class CloudSettings(TracedSettings):
         "how long minutes are kept, at least as long as readings; hours and days stay. "
         "Default: for ever",
     )
+    telemetry_history_months: PositiveInt | None = setting(
+        "TELEMETRY_HISTORY_MONTHS",
+        None,
+        "readings of months that ended more than so many months ago move to Parquet files in "
+        "the cloud's bucket; needs FARMIQ_CLOUD_S3_URL and farmiq[history]. Default: none do",
+    )
     s3_url: SecretStr | None = setting(
         "FARMIQ_CLOUD_S3_URL",
         None,
-        "the cloud's bucket for images, https://key:secret@host/bucket; without it "
-        "cloud-media-store knows of images, but has none",
+        "the cloud's bucket for images and older readings, https://key:secret@host/bucket; "
+        "without it cloud-media-store knows of images, but has none",
     )
     s3_public_url: str | None = setting(
         "FARMIQ_CLOUD_S3_PUBLIC_URL",

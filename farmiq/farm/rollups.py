@@ -8,7 +8,7 @@ early must not be written late. Nothing that recomputes is prepared: a plan made
 empty is wrong when it is full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ KEY = ("tenant_id", "device_id", "metric_type")
 
 Bucket = tuple[Series, datetime, str]  # where it starts, and its farm
 PendingDay = tuple[Series, datetime, datetime]
+RecomputeMinutes = Callable[[db.Connection, Sequence[DirtyRange]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,14 +252,18 @@ class Rollups:
         timezone: str,
         max_hours: int = MAX_HOURS,
         up_to: int | None = None,
+        recompute_minutes: RecomputeMinutes | None = None,
     ) -> Recomputed:
-        """Recompute the buckets of the oldest marks; the caller holds the lock."""
+        """Recompute the buckets of the oldest marks; the caller holds the lock.
+
+        A site whose readings are in more than one place has its own way to recompute minutes.
+        """
         marks, ranges = await self._next_ranges(tx, max_hours=max_hours, up_to=up_to)
         if not marks:
             return Recomputed()
         raw_from = await self.raw_from(tx)
         open_ranges = [dirty for dirty in ranges if dirty.hour_at >= raw_from]
-        minutes = await self.recompute_minutes(tx, open_ranges)
+        minutes = await (recompute_minutes or self.recompute_minutes)(tx, open_ranges)
         farms_before = await self._farms_of_hours(tx, open_ranges)
         hours = await self.recompute_hours(tx, open_ranges)
         changed_hours = [*hours]
@@ -281,7 +286,9 @@ class Rollups:
                 return marks, ranges
             marks = marks[: len(marks) // 2]
 
-    async def recompute_minutes(self, tx: db.Connection, ranges: Sequence[DirtyRange]) -> int:
+    async def recompute_minutes(
+        self, tx: db.Connection, ranges: Sequence[DirtyRange], *, readings: str = "{readings}"
+    ) -> int:
         """Recompute minutes from their readings; returns how many have changed.
 
         If all new readings are later than `last_at`, the newest that a minute has counted, they
@@ -290,7 +297,7 @@ class Rollups:
         is handled. A reading more than a day ahead of its arrival is in no bucket.
         """
         columns = db.columns(ranges, *KEY, "first_at", "last_at")
-        return len(await self._upsert(tx, _MINUTES, *columns))
+        return len(await self._upsert(tx, _MINUTES.replace("{readings}", readings), *columns))
 
     async def recompute_hours(
         self, tx: db.Connection, ranges: Sequence[DirtyRange]

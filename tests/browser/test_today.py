@@ -118,6 +118,8 @@ def test_bad_addresses_of_sensors_are_answered_clearly(
     for path, status in (
         ("/telemetry/not-yours/temperature", 404),
         ("/telemetry/not-yours/temperature.csv", 404),
+        ("/telemetry/not-yours/temperature.parquet", 404),
+        (f"{own}.parquet", 200),
         ("/telemetry/compare?s=not-yours/temperature", 404),
         ("/telemetry/%00/%00", 404),
         (f"{own}?range=2h", 400),

@@ -87,6 +87,11 @@ ELSEWHERE = {
         if point.startswith("buckets.")
     },
     **{
+        point: "tests/integration/cloud/telemetry/test_archive.py"
+        for point in crash.POINTS
+        if point.startswith("history.")
+    },
+    **{
         point: "tests/integration/cloud/test_calendar.py"
         for point in crash.POINTS
         if point.startswith("calendar.")

@@ -13,7 +13,7 @@ from farmiq.lab import stack
 from farmiq.plumbing import db, migrations
 from farmiq.services import SQL
 from tests.conftest import Database
-from tests.sql import security, two_companies
+from tests.sql import catalog, security, two_companies
 from tests.sql.two_companies import looking, owner, owners
 
 
@@ -70,7 +70,7 @@ def test_an_owner_without_superuser_does_everything(
         assert connection.execute("select count(*) from telemetry_readings").fetchone() == (0,)
 
 
-def test_companies_stay_apart_on_it(managed: Database) -> None:
+def test_companies_stay_apart_on_it(managed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrations.apply(managed.admin_url, SQL["cloud"])
     two = two_companies.make(managed.admin_url, service_url=managed.url)
     for person in ("ann", "bea"):
@@ -80,3 +80,24 @@ def test_companies_stay_apart_on_it(managed: Database) -> None:
                 assert owners(connection, table) == {mine}, table
     assert db.role_problem(managed.url) is None
     assert "plain_owner may create roles" in (db.role_problem(managed.admin_url) or "")
+
+    # Its owner may count the rows of a month before it is dropped, and delete a company.
+    with psycopg.connect(managed.url) as service:
+        service.execute(
+            "insert into telemetry_readings select tenant_id, event_id, farm_id, barn_id, "
+            "device_id, metric_type, 1, unit, '2025-01-05', 't' from telemetry_readings"
+        )
+        service.execute("select fn_make_telemetry_month('2025-01-01')")
+        outcomes = [
+            service.execute("select fn_drop_archived_month('2025-01-01', %s)", (count,)).fetchone()
+            for count in (1, 2, 2)
+        ]
+        assert outcomes == [("changed",), ("dropped",), ("missing",)]
+    monkeypatch.setenv("FARMIQ_CLOUD_DB_ADMIN_URL", managed.admin_url)
+    done = CliRunner().invoke(cli.app, ["delete", "company", "one", "--confirm", "one"])
+    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
+    with psycopg.connect(managed.url) as service:
+        for table in set(catalog.tables(managed.url)) - two_companies.NOT_OF_A_COMPANY:
+            assert owners(service, table) == {owner(service, table, two, two.two)}, table
+    with psycopg.connect(managed.admin_url) as connection:
+        assert security.problems(connection) == []

@@ -94,7 +94,11 @@ MEMBER_OF = {
     "farmiq_jobs": set[str](),
 }
 # Nobody but the owner of a table can make or drop its partitions.
-OWNERS_FUNCTIONS = {"fn_make_telemetry_month", "fn_drop_telemetry_month"}
+OWNERS_FUNCTIONS = {
+    "fn_make_telemetry_month",
+    "fn_drop_telemetry_month",
+    "fn_drop_archived_month",
+}
 ATTRIBUTES = {
     "rolsuper": "is a superuser",
     "rolbypassrls": "bypasses row level security",

@@ -17,7 +17,7 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
     "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases", "processes",
-    "broker_cursors", "telemetry_dirty", "telemetry_state", "bus_queues",
+    "broker_cursors", "telemetry_dirty", "telemetry_state", "bus_queues", "deletions",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.
 NOT_FOR_PEOPLE = {
@@ -193,6 +193,11 @@ SEED = {
           sum_value, count)
         values (%(id)s, %(tenant)s, 'f', 'b', 'd', '1m', now(), now(), 'temperature', 'C', 1, 1, 1,
           1, 1)""",
+    "telemetry_archives": """
+        insert into telemetry_archives (tenant_id, key, metric_type, month, first_device_id,
+          last_device_id, first_at, last_at, row_count, size_bytes, sha256)
+        values (%(tenant)s, 'history/' || %(id)s, 'temperature', '2025-01-01', 'd', 'd', now(),
+          now(), 1, 1, 'x')""",
     "telemetry_rezoned": """
         insert into telemetry_rezoned (tenant_id, device_id, metric_type)
         values (%(tenant)s, 'd', 'temperature')""",

@@ -86,13 +86,13 @@ class Api(api.Routes):
 
     # --- episodes
 
-    @_route("GET", "alerts", AlertEpisodes, responses={200: api.CSV})
+    @_route("GET", "alerts", AlertEpisodes, responses={200: api.TABLES})
     async def alerts(self, request: Request, query: Annotated[EpisodeFilter, Query()]) -> Any:
         """Episodes of alerts, newest first."""
         async with self.people.caller(request, query.company) as caller:
             rows = await queries.page(caller.connection, caller.tenant_id, query.page())
         page, following = api.cut(rows, query.limit, at="opened_at", key="episode_id")
-        if query.format == "csv":
+        if query.format != "json":
             return api.csv_response(request, queries.EPISODE, page, following)
         return {"alerts": page, "next_cursor": following}
 

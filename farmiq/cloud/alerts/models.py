@@ -38,7 +38,7 @@ class EpisodeFilter(api.SpanFilter):
     device: Annotated[Id | None, Field(description="Only this device's.")] = None
     edge: Annotated[Id | None, Field(description="Only of this edge.")] = None
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    format: Annotated[api.TableFormat, Field(description="json, csv or parquet.")] = "json"
     company: people.Company = None
 
 

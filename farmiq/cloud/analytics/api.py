@@ -72,7 +72,7 @@ class KpiFilter(DatesFilter):
         Annotated[FigurePosition, api.cursor_of(FigurePosition, max_length=512)] | None,
         Field(description="The next_cursor of the page before."),
     ] = None
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    format: Annotated[api.TableFormat, Field(description="json, csv or parquet.")] = "json"
 
 
 class WeighedDayFilter(DatesFilter):
@@ -190,14 +190,14 @@ class Api(api.Routes):
         KPIS,
         DailyFigures,
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, **NO_COMPANY},
+        responses={200: api.TABLES, **NO_COMPANY},
     )
     async def kpis(self, request: Request, query: Annotated[KpiFilter, Query()]) -> Any:
         """Daily figures of batches, newest date first."""
         async with self.people.caller(request, query.company) as caller:
             rows = await queries.page(caller.connection, wanted(caller.tenant_id, query))
         shown, following = cut(rows, query.limit)
-        if query.format == "csv":
+        if query.format != "json":
             return api.csv_response(request, COLUMNS, shown, following)
         return {"kpis": shown, "next_cursor": following}
 

@@ -57,6 +57,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
                 Job("notification.route", EVERY_S, routing.route),
                 Job("notification.escalate", ESCALATE_EVERY_S, routing.escalate),
                 retention.job(pool, old, name="notification.forget"),
+                retention.job(
+                    pool, retentions.alert_mail_counts(), name="notification.forget_counts"
+                ),
             ):
                 group.create_task(schedule.run_repeatedly(job))
 

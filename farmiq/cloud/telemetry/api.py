@@ -4,7 +4,7 @@ People authenticate by a sign-in of the console: its cookie, or its token as a b
 level security decides what they see: another company's devices have no points.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -15,6 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from farmiq import api
 from farmiq.api import Id, Instant, route
 from farmiq.cloud import series
+from farmiq.cloud.history import History, HistoryUnavailableError
 from farmiq.cloud.identity import sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
@@ -87,6 +88,7 @@ class CloudTelemetryRange(api.Model):
 @dataclass(frozen=True, slots=True)
 class Api(api.Routes):
     sign_ins: sign_in.SignIns
+    archived: History = field(default_factory=lambda: History(None))
 
     @route(
         "GET",
@@ -104,16 +106,24 @@ class Api(api.Routes):
         async with self.sign_ins.as_person(person, company_id=query.company) as connection:
             some = await series.known(connection, query.place, limit=query.limit + 1)
             if query.bucket == "raw":
-                return await _raw(connection, query, some)
+                return await _raw(connection, query, some, self.archived)
             return await _buckets(connection, query, some, window=query.bucket)
 
 
 async def _raw(
-    connection: db.Connection, query: CloudRangeFilter, some: list[KnownSeries]
+    connection: db.Connection, query: CloudRangeFilter, some: list[KnownSeries], archived: History
 ) -> dict[str, Any]:
-    readings = await series.readings(
-        connection, some, begin=query.begin, end=query.end, limit=query.limit + 1
-    )
+    try:
+        readings = await series.readings(
+            connection,
+            some,
+            begin=query.begin,
+            end=query.end,
+            limit=query.limit + 1,
+            archived=archived,
+        )
+    except HistoryUnavailableError as error:
+        raise HttpError(503, str(error)) from None
     if len(readings) > query.limit:
         raise _too_many(query, f"there are more than {query.limit} readings")
     return _range(query, "raw", 0.0, readings)

@@ -8,7 +8,8 @@ from datetime import date, datetime
 
 import prometheus_client
 
-from farmiq.cloud.telemetry import rollups
+from farmiq.cloud.history import History
+from farmiq.cloud.telemetry import archive, rollups
 from farmiq.cloud.telemetry.store import ROLLUPS
 from farmiq.farm import months
 from farmiq.plumbing import db
@@ -27,10 +28,13 @@ MONTHS = prometheus_client.Gauge(
 )
 
 
-async def create_partitions(pool: db.Pool, *, retention_days: int | None = None) -> list[date]:
+async def create_partitions(
+    pool: db.Pool, *, retention_days: int | None = None, history_months: int | None = None
+) -> list[date]:
     """Create partitions from three months back to two ahead, and for older readings that came.
 
-    Not for readings that retention is about to delete.
+    Not for readings that retention is about to delete, and none ahead of readings that would be
+    archived.
     """
     async with db.transaction(pool) as tx:
         today = await months.today(tx)
@@ -40,6 +44,10 @@ async def create_partitions(pool: db.Pool, *, retention_days: int | None = None)
             days_back = min(DAYS_BACK, retention_days)
             oldest = max(OLDEST, months.days_before(today, retention_days).date())
         wanted = set(months.partition_months(today, days_back))
+        if history_months is not None:
+            wanted = {
+                month for month in wanted if month >= months.add_months(today, -history_months)
+            }
         newest = max(wanted)
         wanted.update(
             month for month in await _waiting_months(tx) if oldest.replace(day=1) <= month <= newest
@@ -73,26 +81,35 @@ async def _waiting_months(tx: db.Connection) -> list[date]:
 
 
 async def purge_expired(
-    pool: db.Pool, *, raw_days: int | None, minutes_days: int | None
+    pool: db.Pool, *, raw_days: int | None, minutes_days: int | None, archived: History
 ) -> dict[str, object]:
-    """One run of retention, exact to the day (C-98); hours and days stay for ever."""
+    """One run of retention, exact to the day (C-98); hours and days stay for ever.
+
+    A file of archived readings goes when the last of them is over its time.
+    """
     async with db.transaction(pool) as tx:
         today = await months.today(tx)
     done: dict[str, object] = {}
     if raw_days is not None:
-        done["readings"] = await purge_readings(pool, before=months.days_before(today, raw_days))
+        async with archive.alone(pool) as is_alone:
+            if not is_alone:
+                return {}
+            before = months.days_before(today, raw_days)
+            done["readings"] = await purge_readings(pool, archived, before=before)
+            if archived.bucket is not None:
+                done["archived"] = await archive.purge_files(pool, archived, before=before)
     if minutes_days is not None:
         done["minutes"] = await purge_minutes(pool, before=months.days_before(today, minutes_days))
     return done
 
 
-async def purge_readings(pool: db.Pool, *, before: datetime) -> int:
+async def purge_readings(pool: db.Pool, archived: History, *, before: datetime) -> int:
     """Drop readings from before this time: whole months, then rows in batches.
 
     Nothing while a bucket has to be computed from one of them. Afterwards buckets from before are
     final. Returns how many rows.
     """
-    if not await _close_buckets(pool, before=before):
+    if not await _close_buckets(pool, archived, before=before):
         return 0
     dropped = 0
     async with pool.connection() as connection:
@@ -116,9 +133,9 @@ async def purge_minutes(pool: db.Pool, *, before: datetime) -> int:
     return deleted
 
 
-async def _close_buckets(pool: db.Pool, *, before: datetime) -> bool:
+async def _close_buckets(pool: db.Pool, archived: History, *, before: datetime) -> bool:
     """Recompute what is dirty, then make buckets from before final; False if that fails."""
-    await rollups.recompute_all(pool)
+    await rollups.recompute_all(pool, archived)
     async with db.transaction(pool) as tx:
         await ROLLUPS.lock(tx)
         await ROLLUPS.lock_raw_from(tx)

@@ -10,12 +10,15 @@ inside the transaction that says so. A crash between the two publishes it again 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import prometheus_client
 
 from farmiq import crash
 from farmiq.cloud import marked_days, publishing
+from farmiq.cloud.history import History
 from farmiq.cloud.marked_days import Place
+from farmiq.cloud.telemetry import late
 from farmiq.cloud.telemetry.store import ROLLUPS
 from farmiq.farm.buckets import Bucket
 from farmiq.farm.rollups import MAX_HOURS, Recomputed
@@ -43,7 +46,9 @@ class PendingBucket(Bucket):
     revision: int
 
 
-async def recompute_all(pool: db.Pool, *, max_hours: int = MAX_HOURS) -> None:
+async def recompute_all(
+    pool: db.Pool, archived: History | None = None, *, max_hours: int = MAX_HOURS
+) -> None:
     """Recompute what is marked now, in batches; marks that come meanwhile can wait.
 
     It ends if somebody else recomputes.
@@ -53,17 +58,24 @@ async def recompute_all(pool: db.Pool, *, max_hours: int = MAX_HOURS) -> None:
         up_to = await ROLLUPS.newest_mark(tx)
     while await _recompute_next_rezoned(pool):
         pass
-    while (await recompute_batch(pool, max_hours=max_hours, up_to=up_to)).marks:
+    files = archived or History(None)
+    while (await recompute_batch(pool, files, max_hours=max_hours, up_to=up_to)).marks:
         pass
 
 
-async def recompute_batch(pool: db.Pool, *, max_hours: int, up_to: int | None) -> Recomputed:
+async def recompute_batch(
+    pool: db.Pool, archived: History, *, max_hours: int, up_to: int | None
+) -> Recomputed:
     """Recompute the buckets of the oldest marks; nothing while somebody else does."""
     async with db.transaction(pool) as tx:
         if not await ROLLUPS.try_lock(tx):
             return Recomputed()
         done = await ROLLUPS.recompute_batch(
-            tx, timezone=DEFAULT_ZONE, max_hours=max_hours, up_to=up_to
+            tx,
+            timezone=DEFAULT_ZONE,
+            max_hours=max_hours,
+            up_to=up_to,
+            recompute_minutes=partial(late.recompute_minutes, archived=archived),
         )
         if done.marks:
             await _mark_days(tx, done.changed_hours)

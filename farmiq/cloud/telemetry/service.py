@@ -2,6 +2,7 @@
 
 farmiq.telemetry.exchange --ingest.queue, agg.queue--> [telemetry] --telemetry_readings,
 telemetry_latest, telemetry_agg, telemetry_dirty--> console, people
+        telemetry_readings --> [telemetry] --telemetry_archives, the cloud's bucket--> people
         telemetry_dirty --> [telemetry] --telemetry_agg, farmiq.telemetry.exchange--> analytics
 
 What arrives is acknowledged after the commit, its buckets marked in the same one. Buckets are
@@ -14,10 +15,11 @@ from datetime import timedelta
 
 import prometheus_client
 
-from farmiq.cloud import bus, sink
+from farmiq.cloud import bus, history, sink
+from farmiq.cloud.history import History
 from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.sink import Sink
-from farmiq.cloud.telemetry import jobs, rollups, store
+from farmiq.cloud.telemetry import archive, jobs, rollups, store
 from farmiq.cloud.telemetry.api import Api
 from farmiq.cloud.telemetry.store import ROLLUPS
 from farmiq.config import CloudSettings
@@ -66,39 +68,64 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         asyncio.TaskGroup() as group,
     ):
         sign_ins = SignIns(pool, lasts=timedelta(hours=settings.sign_in_hours))
-        Api(sign_ins).add_to(server.app)
+        archived = history.of(settings)
+        Api(sign_ins, archived).add_to(server.app)
+        if settings.telemetry_history_months is not None:
+            server.note("telemetry.history", lambda: _cannot_archive(archived))
         server.ready("telemetry.bus", publisher.problem)
         server.note("telemetry.rollups", lambda: _behind(pool))
-        for job in all_jobs(pool, publisher, settings):
+        for job in all_jobs(pool, publisher, settings, archived):
             group.create_task(schedule.run_repeatedly(job))
         await sink.run(settings, server, READINGS, AGGREGATES)
 
 
-def all_jobs(pool: db.Pool, publisher: amqp.Publisher, settings: CloudSettings) -> Iterator[Job]:
+def all_jobs(
+    pool: db.Pool, publisher: amqp.Publisher, settings: CloudSettings, archived: History
+) -> Iterator[Job]:
     raw_days, minutes_days = settings.telemetry_raw_days, settings.telemetry_minutes_days
+    history_months = settings.telemetry_history_months
 
     async def create_partitions() -> dict[str, object]:
-        return {"made": len(await jobs.create_partitions(pool, retention_days=raw_days))}
+        made = await jobs.create_partitions(
+            pool, retention_days=raw_days, history_months=history_months
+        )
+        return {"made": len(made)}
 
     async def recompute() -> dict[str, object]:
-        await recompute_and_publish(pool, publisher, settings)
+        await recompute_and_publish(pool, publisher, settings, archived)
         return {}  # not for the log: this happens every few seconds
 
     async def purge() -> dict[str, object]:
-        return await jobs.purge_expired(pool, raw_days=raw_days, minutes_days=minutes_days)
+        return await jobs.purge_expired(
+            pool, raw_days=raw_days, minutes_days=minutes_days, archived=archived
+        )
 
     yield Job("telemetry.months", MINUTE_S, create_partitions)
     yield Job("telemetry.buckets", settings.telemetry_agg_every_s, recompute)
     if raw_days is not None or minutes_days is not None:
         name = "telemetry.retention"
         yield Job(name, HOUR_S, AgeGuard(pool, name).guard(purge))
+    if history_months is not None and _cannot_archive(archived) is None:
+        name = "telemetry.history"
+
+        async def archive_months() -> dict[str, object]:
+            return await archive.archive_months(pool, archived, hot_months=history_months)
+
+        yield Job(name, HOUR_S, AgeGuard(pool, name).guard(archive_months))
+
+
+def _cannot_archive(archived: History) -> str | None:
+    """Why months stay in the database though a setting wants them in files, or None."""
+    if archived.bucket is None:
+        return "TELEMETRY_HISTORY_MONTHS needs a bucket: FARMIQ_CLOUD_S3_URL is not set"
+    return history.problem()
 
 
 async def recompute_and_publish(
-    pool: db.Pool, publisher: amqp.Publisher, settings: CloudSettings
+    pool: db.Pool, publisher: amqp.Publisher, settings: CloudSettings, archived: History
 ) -> None:
     """One round: what is marked now is recomputed, what has ended is published."""
-    await rollups.recompute_all(pool)
+    await rollups.recompute_all(pool, archived)
     settle_s = settings.telemetry_settle_s
     try:
         await rollups.publish_all(

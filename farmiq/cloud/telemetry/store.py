@@ -138,7 +138,7 @@ _MARK_NEW = """
 """
 
 
-async def _mark(tx: db.Connection, ranges: Sequence[DirtyRange], *, sent: bool = False) -> None:
+async def mark(tx: db.Connection, ranges: Sequence[DirtyRange], *, sent: bool = False) -> None:
     """Mark the buckets that change with what this transaction stores."""
     if ranges:
         await tx.execute(_MARK.encode(), [*rollups.mark_values(ranges), sent])
@@ -241,6 +241,6 @@ async def store_aggregates(tx: db.Connection, events: Sequence[BusEvent]) -> int
     )  # fmt: skip
     # A day is in no longer bucket.
     parts = [(row[:3], row[4]) for row in rows if row[3] != "1d"]
-    await _mark(tx, buckets.dirty_ranges(parts), sent=True)
+    await mark(tx, buckets.dirty_ranges(parts), sent=True)
     await sink.notify_pages(tx, "telemetry_changed", edges_events)
     return len(rows)

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import http
 import http.client
+import io
 import re
 import ssl
 import weakref
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import boto3
@@ -35,6 +36,7 @@ _READ_S = 30.0
 # A store that is busy, or a connection that it closed meanwhile, gets a second attempt.
 _ATTEMPTS = 2
 _SERVER_ERROR = 500
+_BUFFER = 2**20  # of an object that is read in parts
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]*)</Message>")
 
@@ -92,6 +94,11 @@ class Bucket:
     async def get(self, key: str) -> bytes:
         return await self._call(self._get, key)
 
+    async def read_file(self, key: str, *, size_bytes: int, read: Callable[[BinaryIO], T]) -> T:
+        """What `read` makes of the object as a file; what it does not look at is not fetched."""
+        file = io.BufferedReader(_ObjectFile(partial(self._get_range, key), size_bytes), _BUFFER)
+        return await self._call(read, file)
+
     async def find(self, key: str) -> bytes | None:
         """The bytes under the key, or None if there are none."""
         try:
@@ -134,6 +141,13 @@ class Bucket:
             MaxKeys=limit,
         )
         return [(item["Key"], item["Size"]) for item in answer.get("Contents", [])]
+
+    async def keys(self, prefix: str) -> list[str]:
+        """All keys that begin so, by name."""
+        names: list[str] = []
+        while page := await self.page(prefix, after=names[-1] if names else ""):
+            names += [key for key, _ in page]
+        return names
 
     async def expire(self, prefix: str, *, days: int | None) -> None:
         """The store itself deletes what is older than so many days; None: it deletes nothing."""
@@ -218,6 +232,9 @@ class Bucket:
     def _get(self, key: str) -> bytes:
         return self._request("GET", key, b"", {})
 
+    def _get_range(self, key: str, first: int, last: int) -> bytes:
+        return self._request("GET", key, b"", {"range": f"bytes={first}-{last}"})
+
     def _request(self, method: str, key: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Raises the exceptions that boto3 raises."""
         path = f"/{self.name}/{quote(key)}"
@@ -273,6 +290,33 @@ class Bucket:
             f"Signature={signature}"
         )
         return signed
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a file to read from; every read is a request for a range of its bytes."""
+
+    def __init__(self, get_range: Callable[[int, int], bytes], size_bytes: int) -> None:
+        self._get_range, self._size, self._at = get_range, size_bytes, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        data = self._get_range(self._at, end - 1)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _close(connections: list[http.client.HTTPConnection]) -> None:

@@ -116,7 +116,8 @@ NO_PAGES = {
     "/live", "/service-worker.js", "/manifest.webmanifest", "/static/{digest}/{name:path}",
     "/reports/report.pdf", "/reports/sent/{report_id}.pdf", "/settings/about/diagnostics",
     "/sites/images/{image_id}/file", "/sites/images/{image_id}/thumbnail",
-    "/telemetry/{device_id}/{metric_type}.csv", "/images/{media_id}", "/images/{media_id}/small",
+    "/telemetry/{device_id}/{metric_type}.csv", "/telemetry/{device_id}/{metric_type}.parquet",
+    "/images/{media_id}", "/images/{media_id}/small",
     "/sites/{site_id}/dishes/{device_id}/time-lapse.webp",
     "/sign-in/code", "/settings/account/second-factor/setup",
 }  # fmt: skip

@@ -102,6 +102,7 @@ LINES = [
         "GET /telemetry/compare",
         "GET /telemetry/{device_id}/{metric_type}",
         "GET /telemetry/{device_id}/{metric_type}.csv",
+        "GET /telemetry/{device_id}/{metric_type}.parquet",
         "GET /telemetry/{device_id}/{metric_type}/now",
         "GET /weighings",
         "GET /weighings/rows",

@@ -114,6 +114,7 @@ def stored_row(rule: StorageRule) -> StoredRow:
         "alert_values": _("What was found of edges, feed, weighings and cameras"),
         "alert_readings": _("Readings that alert rules have yet to look at"),
         "alert_messages": _("Who was told of which alert"),
+        "alert_mail_counts": _("How many mails of alerts were sent in each hour"),
         "reports": _("Reports that were mailed"),
         "camera_chunks": _("Parts of images that did not arrive whole"),
         "camera_transfers": _("How images of cameras arrived"),

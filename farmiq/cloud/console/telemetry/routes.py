@@ -91,6 +91,7 @@ class TelemetryPages(api.Routes):
             ("/readings", self.fragment, "GET"),
             ("/telemetry/compare", self.compare, "GET"),
             (f"{SENSOR}.csv", self.csv, "GET"),
+            (f"{SENSOR}.parquet", self.parquet, "GET"),
             (SENSOR, self.sensor_page, "GET"),
             (f"{SENSOR}/now", self.sensor_now, "GET"),
         )
@@ -143,6 +144,16 @@ class TelemetryPages(api.Routes):
 
     async def csv(self, request: Request) -> Response:
         """The points of a range as a file, more of them than fit a chart."""
+        header, rows = await self._points(request)
+        text = await asyncio.to_thread(sheet.lines, [header, *rows])
+        return _file(request, text, "csv", media_type="text/csv")
+
+    async def parquet(self, request: Request) -> Response:
+        """The same as Parquet."""
+        data = await asyncio.to_thread(api.parquet_file, *await self._points(request))
+        return _file(request, data, "parquet", media_type=api.PARQUET)
+
+    async def _points(self, request: Request) -> tuple[list[str], list[list[Any]]]:
         signed_in = await self.pages.must_be_signed_in(request)
         query = api.parse(RangeFilter, request)
         wanted = _sensor_of(request)
@@ -154,11 +165,7 @@ class TelemetryPages(api.Routes):
             )
             buckets = await _buckets(connection, [(known[0], step)], shown)
         header = [*COLUMNS, "unit"]
-        rows = [[getattr(bucket, name) for name in header] for bucket in buckets]
-        text = await asyncio.to_thread(sheet.lines, [header, *rows])
-        name = f"{wanted.device_id}_{wanted.metric_type}.csv"
-        disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(text, media_type="text/csv", headers={**look.HEADERS, **disposition})
+        return header, [[getattr(bucket, name) for name in header] for bucket in buckets]
 
     async def compare(self, request: Request) -> Response:
         """Up to four sensors, each with a chart; all charts show the same time."""
@@ -277,6 +284,13 @@ async def _charts(
             )
         )
     return charts
+
+
+def _file(request: Request, body: str | bytes, ending: str, *, media_type: str) -> Response:
+    wanted = _sensor_of(request)
+    name = f"{wanted.device_id}_{wanted.metric_type}.{ending}"
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(body, media_type=media_type, headers={**look.HEADERS, **disposition})
 
 
 def _sensor_of(request: Request) -> Sensor:

@@ -295,6 +295,10 @@ class SensorView:
     def csv(self) -> str:
         return f"{self.chart.sensor.href}.csv?{urlencode(self.range.query)}"
 
+    @property
+    def parquet(self) -> str:
+        return f"{self.chart.sensor.href}.parquet?{urlencode(self.range.query)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareView:

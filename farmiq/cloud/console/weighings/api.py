@@ -49,7 +49,7 @@ class WeighingFilter(api.SpanFilter):
         State | None, api.any_case(weighings.STATES), Field(description="Only in this state.")
     ] = None
     limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="At most so many rows.")] = 100
-    format: Annotated[api.Format, Field(description="json or csv.")] = "json"
+    format: Annotated[api.TableFormat, Field(description="json, csv or parquet.")] = "json"
     company: Company = None
 
 
@@ -127,7 +127,7 @@ class WeighingApi(api.Routes):
         operation_id="getWeighings",
         response_description="A page.",
         dependencies=[sign_in.SIGN_IN],
-        responses={200: api.CSV, **NO_COMPANY},
+        responses={200: api.TABLES, **NO_COMPANY},
     )
     async def sessions(
         self, request: Request, response: Response, query: Annotated[WeighingFilter, Query()]
@@ -141,10 +141,12 @@ class WeighingApi(api.Routes):
         rows, following = api.cut(
             [_row(weighing) for weighing in fetched], query.limit, at="start_at", key="session_id"
         )
-        if query.format == "csv":
+        if query.format != "json":
             table = api.csv_response(request, COLUMNS, map(_cells, rows), following)
             table.headers.update(api.NO_STORE)
-            table.headers["Content-Disposition"] = 'attachment; filename="weighings.csv"'
+            table.headers["Content-Disposition"] = (
+                f'attachment; filename="weighings.{query.format}"'
+            )
             return table
         response.headers.update(api.NO_STORE)
         return {"sessions": rows, "next_cursor": following}

@@ -14,4 +14,4 @@ create policy "Users see in their company" on alert_mail_counts for select to au
 create policy alert_mail_counts_service on alert_mail_counts for all to farmiq_service
   using (true) with check (true);
 grant select on alert_mail_counts to authenticated;
-grant select, insert, update on alert_mail_counts to farmiq_service;
+grant select, insert, update, delete on alert_mail_counts to farmiq_service;

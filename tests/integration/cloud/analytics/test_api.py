@@ -15,7 +15,7 @@ from farmiq import cli
 from farmiq.cloud.analytics.api import Api
 from farmiq.cloud.identity.accounts import add_user, open_sign_in
 from farmiq.cloud.identity.sign_in import SignIns
-from farmiq.plumbing import http
+from farmiq.plumbing import http, parquet
 from tests.integration.cloud.analytics.conftest import Analytics, at, on
 from tests.support import databases
 
@@ -77,6 +77,11 @@ async def test_figures_come_page_by_page_and_filtered(reader: Reader, analytics:
     table = (await reader.get("kpis", format="csv", from_=on(3))).text.splitlines()
     assert table[0].startswith("kpi_date,farm_id,barn_id,batch_id,kpi_type,value")
     assert len(table) == 4
+    file = await reader.get("kpis", format="parquet", from_=on(3))
+    assert file.headers["content-type"] == "application/vnd.apache.parquet"
+    rows = parquet.read_all(file.content).to_pylist()
+    assert [",".join(rows[0])] == table[:1]
+    assert [row["kpi_type"] for row in rows] == [line.split(",")[4] for line in table[1:]]
 
 
 async def test_summary_has_the_animals_and_the_latest_figures(reader: Reader) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from farmiq.cloud.history import History
 from farmiq.cloud.telemetry import jobs, rollups
 from farmiq.farm import months
 from farmiq.plumbing import db
@@ -65,7 +66,7 @@ async def test_retention_drops_readings_to_the_day_and_leaves_their_buckets(
     ages = [1, 29, 31, 60, 90]
     await keep(pool, [Reading(midnight - timedelta(days=days, hours=-1), 1.0) for days in ages])
     buckets = "select count(*)::int from telemetry_agg"
-    done = await jobs.purge_expired(pool, raw_days=30, minutes_days=60)
+    done = await jobs.purge_expired(pool, raw_days=30, minutes_days=60, archived=History(None))
     assert rows(cloud_db, "select count(*)::int from telemetry_readings") == [(2,)]
     assert done == {"readings": 3, "minutes": 1}
     assert rows(cloud_db, buckets) == [(14,)]

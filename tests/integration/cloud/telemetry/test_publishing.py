@@ -14,6 +14,7 @@ import pytest
 
 from farmiq.cloud import sink
 from farmiq.cloud.bus import TOPOLOGY
+from farmiq.cloud.history import History
 from farmiq.cloud.ingestion import service as ingestion
 from farmiq.cloud.telemetry import rollups, service
 from farmiq.messages import bus, telemetry
@@ -136,7 +137,10 @@ async def test_buckets_stay_pending_while_the_bus_is_down(
     url = cloud.settings.amqp_url.get_secret_value().rsplit("/", 1)[0] + "/no-such-vhost"
     async with amqp.publisher(url, name="test", topology=TOPOLOGY) as nowhere:
         await service.recompute_and_publish(
-            pool, nowhere, cloud.settings.model_copy(update={"telemetry_settle_s": 0.0})
+            pool,
+            nowhere,
+            cloud.settings.model_copy(update={"telemetry_settle_s": 0.0}),
+            History(None),
         )
     assert cloud.rows(PENDING) == [(2,)]
     assert await publish(pool, publisher) == 2
