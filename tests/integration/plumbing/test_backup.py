@@ -353,7 +353,9 @@ def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
     ) as stream:
         try:
             wait_for((place / "copies" / "edge" / "base").exists)
-            wait_for(lambda: json.loads(farmiq("backup", "list", "edge", "--json"))["bases"])
+            # Its folder is there before it is complete: exit code 3 until then.
+            command = [sys.executable, "-m", "farmiq", "backup", "list", "edge"]
+            wait_for(lambda: subprocess.run(command, env=variables, check=False).returncode == 0)
             report = json.loads(farmiq("drill", "edge", "--into", str(place / "new"), "--json"))
         finally:
             stream.terminate()
