@@ -21,8 +21,6 @@ FIELD_MM, CAMERA_MM = 1900.0, 2300.0
 KG_PER_MM3 = 1.03e-6
 FLOORS = ("concrete", "slats", "grid", "straw", "rubber", "metal")
 _SPINE_POINTS = 28
-# Some processors' kernels for products of matrices report invalid values where there are none.
-SPURIOUS = np.errstate(invalid="ignore", over="ignore", divide="ignore")
 
 Plane = NDArray[np.float32]
 Colour = tuple[float, float, float]
@@ -348,7 +346,6 @@ class Scene:
         seen = np.clip(picture, 0, 1) ** np.float32(1 / 2.2) + grain * noise
         return (np.clip(seen, 0, 1) * 255).astype(np.uint8)
 
-    @SPURIOUS
     def _noise(self, chance: Generator, cell_px: int) -> Plane:
         """Smooth noise of mean 0 and spread 1 with spots of about this size."""
         cell = max(1.0, cell_px * self.width / WIDTH)
@@ -376,7 +373,6 @@ def _band(size: int, sigma: float) -> Plane:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
-@SPURIOUS
 def _blurred(picture: Plane, sigma: float) -> Plane:
     sigma = round(max(sigma, 0.3), 1)
     down, across = _band(picture.shape[0], sigma), _band(picture.shape[1], sigma)
