@@ -116,8 +116,13 @@ class _Renewed(ssl.SSLContext):
 
 
 def advice(error: BaseException | None) -> str | None:
-    """Why a server's certificate was refused and what to do, or None if that is not what failed."""
-    while error is not None:
+    """Why a server's certificate was refused and what to do, or None if that is not what failed.
+
+    Errors that are raised again and again may be each other's cause: each is looked at once.
+    """
+    looked_at: set[int] = set()
+    while error is not None and id(error) not in looked_at:
+        looked_at.add(id(error))
         if isinstance(error, ssl.SSLCertVerificationError):
             what = _ADVICE.get(error.verify_code, error.verify_message)
             return f"the server's certificate is refused: {what}"
