@@ -346,8 +346,8 @@ SERVICES = (
         "farmiq.cloud-alerts-service.edge.queue, companies, farms, barns, batches, "
         "alert_readings, telemetry_readings, telemetry_latest, telemetry_agg, kpi_daily, "
         "feed_events, weighvision_events, weight_sessions, edge_heartbeats, edge_keys, "
-        "device_alerts, site_device_sessions, devices, alert_values, the clock, sign_ins, "
-        "memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
+        "device_alerts, site_device_sessions, devices, dead_letter_groups, alert_values, the "
+        "clock, sign_ins, memberships, PUT, DELETE /api/v1/alert-rules/…, POST "
         "/api/v1/alerts/{episode_id}/acknowledge, POST, DELETE /api/v1/alert-windows",
         writes="alert_readings, alert_states, alert_rechecks, alert_values, alert_episodes, "
         "alert_steps, alert_rules, alert_windows, alert_actions, "

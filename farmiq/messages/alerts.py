@@ -23,7 +23,7 @@ EndReason = Literal["person", "rule", "edge", "moved", "revoked", "batch", "came
 _Seconds = Annotated[int, Meta(ge=0, le=MAX_DURATION_S)]
 _Days = Annotated[int, Meta(ge=0, le=10_000)]
 _Signal = Annotated[
-    str, Meta(pattern=r"^(telemetry|kpi|feed|weighing|edge|camera)\.[\w.:-]{1,120}$")
+    str, Meta(pattern=r"^(telemetry|kpi|feed|weighing|edge|camera|bus)\.[\w.:-]{1,120}$")
 ]
 
 
@@ -32,7 +32,7 @@ class AlertRuleValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     A signal is a series of values: `telemetry.<metric>` of a device, `kpi.<figure>` of a batch,
     `feed.days_left` of a barn, `weighing.incomplete` of a station, `edge.<total>` of an edge,
-    `camera.<figure>` of a camera or site.
+    `camera.<figure>` of a camera or site, `bus.dead_letters` of a queue of the cloud.
     The other fields say whose: all that are set must match. A rule with ages looks at no batch
     whose age is not known.
     """

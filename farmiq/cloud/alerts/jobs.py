@@ -1,6 +1,6 @@
-"""Looks of the clock: silence, totals of edges, feed, weighings, cameras; and who is called."""
+"""Looks of the clock: silence, edges, feed, weighings, cameras, dead letters; who is called."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,6 +51,7 @@ class Looks:
             ("cameras", FEED_S, self.look_at_cameras),
             ("feed", FEED_S, self.look_at_feed),
             ("sessions", SESSIONS_S, self.look_at_sessions),
+            ("dead_letters", SESSIONS_S, self.look_at_dead_letters),
             ("prune", PRUNE_S, self.prune),
         ):
             yield Job(f"alerts.{name}", every_s, do)
@@ -151,8 +152,17 @@ class Looks:
 
     async def look_at_sessions(self) -> dict[str, object]:
         """Take how many weigh sessions of each station its edge calls incomplete."""
+        return await self._count(looks.incomplete_sessions)
+
+    async def look_at_dead_letters(self) -> dict[str, object]:
+        """Take how many dead letters of each queue of the bus wait for a person."""
+        return await self._count(looks.dead_letters)
+
+    async def _count(
+        self, look: Callable[[db.Connection], Awaitable[list[tuple[Series, float]]]]
+    ) -> dict[str, object]:
         async with db.transaction(self.pool) as tx:
-            rows = await looks.incomplete_sessions(tx)
+            rows = await look(tx)
             now = await states.now(tx)
         await self.book.load({series.tenant_id for series, _ in rows})
         await self._evaluate([timed_value(series, now, count) for series, count in rows], now)

@@ -1,4 +1,4 @@
-"""SQL of what jobs look at by the clock: silent devices, edges, feed and cameras."""
+"""SQL of what jobs look at by the clock: silent devices, edges, feed, cameras, dead letters."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -277,6 +277,33 @@ async def incomplete_sessions(tx: db.Connection) -> list[tuple[Series, float]]:
         """,
         weighvision.SESSION_INCOMPLETE,
         MAX_LACKING_DAYS,
+    )
+    return [(Series(*row[:3]), row[3]) for row in rows]
+
+
+async def dead_letters(tx: db.Connection) -> list[tuple[Series, float]]:
+    """How many dead letters wait in each queue, for the company whose people see them.
+
+    As the last look of cloud-deadletter-service found them. Also 0, of queues that had some at an
+    earlier look.
+    """
+    rows = await db.fetch_all(
+        tx,
+        """
+        with waiting as (
+          select tenant_id, queue as subject, sum(count)::float8 as count from dead_letter_groups
+          group by tenant_id, queue
+        ), known as (
+          select tenant_id, subject from alert_states
+          where signal = 'bus.dead_letters' and states <> '{}'
+          union
+          select tenant_id, subject from alert_values
+          where signal = 'bus.dead_letters' and value > 0
+            and begin_at > fn_now() - interval '2 days'
+        )
+        select tenant_id, 'bus.dead_letters', subject, coalesce(count, 0)
+        from waiting full join known using (tenant_id, subject)
+        """,
     )
     return [(Series(*row[:3]), row[3]) for row in rows]
 

@@ -4,8 +4,8 @@ telemetry_readings --alert_readings--> [alerts] --alert_states, alert_rechecks, 
 farmiq.telemetry.exchange (buckets), farmiq.kpi.exchange --signals.queue--> [alerts] --alert_states,
 alert_rechecks, alert_episodes-->
 farmiq.edge.exchange --edge.queue--> [alerts] --alert_episodes-->
-the clock, edge_heartbeats, device_alerts, weighvision_events, fn_feed_stock --> [alerts]
---alert_values, alert_episodes, alert_steps--> people, cloud-notification-service
+the clock, edge_heartbeats, device_alerts, weighvision_events, fn_feed_stock, dead_letter_groups
+--> [alerts] --alert_values, alert_episodes, alert_steps--> people, cloud-notification-service
 
 A value is taken into the state of its series in the transaction that acknowledges it, a reading in
 the one that deletes its row of alert_readings. What is late is evaluated again from the tables. One

@@ -55,6 +55,13 @@ _ADVICE: tuple[tuple[str, str | None, str], ...] = (
         worded("On the edge: `farmiq doctor` says what is wrong, `farmiq alert ls` lists it."),
     ),
     ("camera.", None, worded("Check the cameras of this site: battery, lens and reception.")),
+    (
+        "bus.",
+        None,
+        worded(
+            "The page of dead letters and `farmiq dlq ls` say why; repair that, then redrive them."
+        ),
+    ),
 )
 _OTHERWISE = {
     "edge": worded("On the edge: `farmiq alert ls` says more, `farmiq doctor` what is wrong."),

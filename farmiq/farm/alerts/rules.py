@@ -64,8 +64,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "edge.alerts_missing": (phrase("signal", "alerts of the edge that have not arrived"), ""),
     "camera.completeness": (phrase("signal", "completeness of the day's images"), "%"),
     "camera.battery_v": (phrase("signal", "battery of the camera"), "V"),
+    "bus.dead_letters": (phrase("signal", "dead letters of the cloud"), ""),
 }
-_FAMILY_IS_LISTED = ("kpi", "feed", "weighing", "edge", "camera")
+_FAMILY_IS_LISTED = ("kpi", "feed", "weighing", "edge", "camera", "bus")
 _HAS_BATCH = ("telemetry", "kpi", "feed", "weighing")
 # From here on people say minutes.
 _LONG_S = 120

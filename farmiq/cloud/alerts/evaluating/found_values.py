@@ -13,6 +13,7 @@ EVERY: Mapping[str, timedelta] = {
     "weighing": timedelta(minutes=1),
     "feed": timedelta(minutes=10),
     "camera": timedelta(),
+    "bus": timedelta(minutes=1),
 }
 SLACK = 2.5
 MAX_SPAN = timedelta(days=1)

@@ -25,6 +25,7 @@ _FAMILIES = (
     ("weighing", marked("Weighings")),
     ("edge", marked("Edges")),
     ("camera", marked("Cameras")),
+    ("bus", marked("Cloud")),
 )
 _CONDITIONS = (
     ("above", marked("is above the limit")),

@@ -1,13 +1,15 @@
-"""What looks of the clock find: incomplete sessions; rules are tried over what they found."""
+"""What looks of the clock find: incomplete sessions, dead letters; rules tried over all that."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
-from farmiq.cloud import sink
+from farmiq.cloud import bus, sink
 from farmiq.cloud.alerts import dry_run
 from farmiq.cloud.alerts.dry_run import Trial
 from farmiq.cloud.alerts.evaluating import found_values
 from farmiq.cloud.alerts.evaluating.ruleset import Series, timed_value
+from farmiq.cloud.deadletter import store as deadletters
+from farmiq.cloud.deadletter.rules import Group
 from farmiq.cloud.weighvision import service as weighvision
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
@@ -114,6 +116,41 @@ async def test_edge_and_cloud_call_once_about_the_same_incomplete_sessions(alert
     assert [cause.partition(":")[0] for cause, _ in alerts.steps()] == ["edge"]
     ((held_by,),) = alerts.owner("select held_by from alert_episodes where source = 'rule'")
     assert held_by.startswith("episode:")
+
+
+async def dead_letters(alerts: Alerts, queue: str, *owners: tuple[str, int, bool]) -> None:
+    """What a look of cloud-deadletter-service found: (tenant, how many, of no company)."""
+    found = [
+        (tenant_id, Group(queue, f"reason {count}", count), of_no_company)
+        for tenant_id, count, of_no_company in owners
+    ]
+    async with db.transaction(alerts.pool) as tx:
+        await deadletters.replace_groups(tx, queue, found, whole=True)
+    await alerts.looks.look_at_dead_letters()
+    await alerts.looks.page()
+
+
+async def test_dead_letters_of_a_queue_are_an_episode_until_they_are_gone(alerts: Alerts) -> None:
+    feed, barn = bus.FEED.dead_letters, bus.BARN.dead_letters
+    cause = f"rule:letters|{feed}"
+    await alerts.rule("letters", signal="bus.dead_letters", threshold=3, severity="critical")
+    await alerts.rule("letters", tenant_id="t-002", signal="bus.dead_letters", threshold=100)
+    await dead_letters(alerts, barn, ("t-001", 3, False))
+    await dead_letters(alerts, feed, ("t-001", 2, False), ("t-002", 90, False))
+    assert alerts.episodes() == []
+    # Those of no company count for who is told of them.
+    for _ in range(2):
+        await dead_letters(
+            alerts, feed, ("t-001", 2, False), ("t-001", 5, True), ("t-002", 90, False)
+        )
+    assert [row[:2] for row in alerts.episodes()] == [(cause, "active")]
+    assert alerts.owner("select tenant_id, subject, severity, message from alert_episodes") == [
+        ("t-001", feed, "critical", "dead letters of the cloud above 3: 7")
+    ]
+    await dead_letters(alerts, feed)
+    assert alerts.steps() == [(cause, "opened"), (cause, "resolved")]
+    tried = await try_rule(alerts, signal="bus.dead_letters", threshold=6)
+    assert [(row["subject"], row["worst_value"]) for row in tried.episodes] == [(feed, 7.0)]
 
 
 async def heartbeats(alerts: Alerts, *minutes_ago: int, quarantine: int = 0) -> None:
