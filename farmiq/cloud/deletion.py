@@ -478,8 +478,8 @@ async def _names_objects(tx: db.Connection, subject: Subject) -> bool:
         "tenant": subject.tenant_id, "company": subject.company_id, "device": subject.device_id
     }  # fmt: skip
     cursor = await tx.execute(_NAMES_OBJECTS, values)
-    (found,) = await cursor.fetchall()
-    return bool(found[0])
+    (row,) = await cursor.fetchall()
+    return bool(row[0])
 
 
 async def _archives(tx: db.Connection, subject: Subject) -> list[tuple[str, date]]:
