@@ -199,7 +199,7 @@ async def backups(site: str, environment: Mapping[str, str]) -> Finding:
 def _backups(site: str, environment: Mapping[str, str]) -> Finding:
     from farmiq.config.backup import BackupSettings  # noqa: PLC0415 - few sites' doctor needs it
     from farmiq.plumbing import sealing  # noqa: PLC0415
-    from farmiq.plumbing.backup import database, repository  # noqa: PLC0415
+    from farmiq.plumbing.backup import database, repository, sealed  # noqa: PLC0415
 
     settings = BackupSettings.load(environment)
     url = settings.url.get_secret_value().rstrip("/")
@@ -208,7 +208,9 @@ def _backups(site: str, environment: Mapping[str, str]) -> Finding:
         keys = sealing.read_keys(settings.key_file)
         opened = repository.open_at(f"{url}/{site}", keys=keys, tls=settings.tls)
         bases, covered = database.bases(opened), database.covered(opened)
-    except (repository.RepositoryError, sealing.SealError, OSError) as error:
+    except (
+        repository.RepositoryError, sealing.SealError, sealed.UnsealError, OSError
+    ) as error:  # fmt: skip
         return f"the repository cannot be read: {error}", "correct FARMIQ_BACKUP_URL and its key"
     if not bases:
         return "there is no backup", start

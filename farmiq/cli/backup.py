@@ -141,7 +141,7 @@ def restore(
 ) -> int:
     """Make the database as it was at a moment, in a new folder; nothing that runs is touched.
 
-    Checks the files, replays the changes, and stops. At the edge every station is stations to send
+    Checks the files, replays the changes, and stops. At the edge every station is asked to send
     again what it still has (`edge.restored`), as soon as the edge runs on the restored database:
     what the edge has already, it stores once.
     """
@@ -158,13 +158,15 @@ def restore(
         stations = _announce(restored.url, _hours_since(moment)) if site == "edge" else 0
     finally:
         restored.stop()
+    files = chosen.restore_files(into, to=moment, say=say)
     count = 0
     if bucket_url:
         count = chosen.restore_bucket(objects.Source(bucket_url), to=moment, say=say)
     terminal.print_result(
-        {"data": restored.data, "objects": count, "stations": stations},
+        {"data": restored.data, "files": files, "objects": count, "stations": stations},
         f"{restored.data}: the database; start PostgreSQL on it and name it in "
         f"FARMIQ_{site.upper()}_DB_URL",
+        *([f"{files}: settings and keys as they were"] if files else []),
         *([f"{stations} stations will be asked to send again what they have"] if stations else []),
     )
     return 0

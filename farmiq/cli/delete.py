@@ -134,6 +134,9 @@ def _run(
         shown = asyncio.run(_plan(owner_url, find, bucket))
         _print(shown, "would go", "Nothing was deleted. Say --confirm " + name + " to delete it.")
         return
+    if proof is not None:
+        # What is gone is gone: a place where nothing can be written is found before.
+        proof.open("a").close()
     done, sha256 = asyncio.run(_delete(owner_url, find, bucket, environment, medicines))
     document = {**asdict(done), "sha256": sha256}
     if proof is not None:

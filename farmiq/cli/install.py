@@ -55,7 +55,7 @@ def install(
 
     terminal.check_known(site, SITES, f"there is no {site!r}; choose")
     if purge and not undo:
-        terminal.fail("--purge removes data: it is lines with --undo", code=2)
+        terminal.fail("--purge removes data: say it with --undo", code=2)
     target = steps.Target(root.resolve())
     if os.geteuid() != 0 and not dry_run:
         terminal.fail("it makes users and units: run it as root")

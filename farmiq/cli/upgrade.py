@@ -90,12 +90,14 @@ def _locked(step: "Step") -> str:
 def _newest(site: str) -> "datetime | None":
     from farmiq.cli import backup
     from farmiq.config import SettingsError
-    from farmiq.plumbing.backup import database, repository
+    from farmiq.plumbing.backup import database, repository, sealed
     from farmiq.plumbing.sealing import SealError
 
     try:
         bases = database.bases(backup.site_of(site).repository)
-    except (SettingsError, SealError, OSError, repository.RepositoryError) as error:
+    except (
+        SettingsError, SealError, sealed.UnsealError, OSError, repository.RepositoryError
+    ) as error:  # fmt: skip
         raise RuntimeError(f"it cannot be looked for: {str(error).splitlines()[0]}") from error
     return max((base.ended_at for base in bases), default=None)
 

@@ -32,6 +32,15 @@ MEDICINES_WHY = "records of medicines for animals that are food: Regulation (EU)
 AUDIT_WHY = "what was done in the company, without the person's name: the company's own proof"
 # Not a company's: nobody's rows, or rows that live for seconds.
 _COUNTERS = ("telemetry_dirty", "telemetry_state", "deletions")
+# Whether rows name objects of the bucket: without these rows nobody finds the objects again.
+_NAMES_OBJECTS = """
+select exists (select from media_objects where tenant_id = %(tenant)s and object_key is not null
+    and (%(device)s::text is null or device_id = %(device)s))
+  or exists (select from petri_observations where company_id = %(company)s
+    and (%(device)s::text is null or device_id::text = %(device)s))
+  or (%(device)s::text is null
+    and exists (select from telemetry_archives where tenant_id = %(tenant)s))
+"""
 
 
 class DeletionError(ValueError):
@@ -156,6 +165,11 @@ async def delete(
     done = await plan(tx, subject, bucket, by=by)
     if done.is_empty:
         raise DeletionError(f"there is nothing of {subject.kind} {subject.name!r}")
+    if bucket is None and (done.archive_files or await _names_objects(tx, subject)):
+        raise DeletionError(
+            "images or archived readings of it are in the cloud's bucket, and nobody would find "
+            "them afterwards: set FARMIQ_CLOUD_S3_URL. Nothing was deleted"
+        )
     going = [rows for rows in await _rows(tx, subject) if rows.table in done.rows]
     renamed = [text for text in await _texts(tx, subject) if ".".join(text[:2]) in done.renamed]
     guarded = {*(rows.table for rows in going), *(table for table, _, _ in renamed)}
@@ -304,7 +318,11 @@ def _of_person(subject: Subject, table: str, columns: dict[str, str]) -> _Rows |
     if table in {"sign_ins", "second_factors", "memberships", "users"}:
         return _Rows(table, "t.user_id = %s", (subject.user_id,))
     if table == "alert_contacts":
-        where = "t.user_id = %s or t.addresses::text ilike '%%' || %s || '%%'"
+        # The whole address: that of another person may have it in it.
+        where = (
+            "t.user_id = %s or exists (select from jsonb_each_text(t.addresses) a "
+            "where lower(a.value) = %s)"
+        )
         return _Rows(table, where, (subject.user_id, subject.email))
     if "address" in columns and "tenant_id" in columns:
         where = "t.tenant_id = %s and lower(t.address) = %s"
@@ -451,6 +469,17 @@ async def _keys(
     if keys := await bucket.keys(prefix):
         planned.append((prefix, keys))
     return planned
+
+
+async def _names_objects(tx: db.Connection, subject: Subject) -> bool:
+    if subject.kind == "person":
+        return False
+    values = {
+        "tenant": subject.tenant_id, "company": subject.company_id, "device": subject.device_id
+    }  # fmt: skip
+    cursor = await tx.execute(_NAMES_OBJECTS, values)
+    (row,) = await cursor.fetchall()
+    return bool(row[0])
 
 
 async def _archives(tx: db.Connection, subject: Subject) -> list[tuple[str, date]]:

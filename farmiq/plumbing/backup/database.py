@@ -22,7 +22,8 @@ import psycopg
 from psycopg import conninfo
 
 from farmiq.plumbing.backup import streams
-from farmiq.plumbing.backup.repository import Repository
+from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.plumbing.backup.sealed import UnsealError
 
 BASE, WAL, COVERED = "base/", "wal/", "wal-covered.json"
 RESTORED_WITHIN_S = 3600.0
@@ -179,15 +180,33 @@ def choose(candidates: Iterable[Base], at: datetime | None) -> Base:
 def verify(repository: Repository, base: Base) -> list[str]:
     """Read the whole base, and see that no segment of changes is missing; problems in words."""
     problems = []
-    sha256 = streams.sha256(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"))
-    if sha256 != base.sha256:
-        problems.append(f"base {base.id} has other bytes than were written")
+    try:
+        sha256 = streams.sha256(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"))
+        if sha256 != base.sha256:
+            problems.append(f"base {base.id} has other bytes than were written")
+    except (RepositoryError, UnsealError) as error:
+        problems.append(f"base {base.id}: {error}")
     until = covered(repository)
     if until is not None and until.segment > base.last_wal:
         have = set(segments(repository))
         gaps = [name for name in _between(base.last_wal, until.segment) if name not in have]
         problems += [f"changes after base {base.id}: segment {name} is missing" for name in gaps]
     return problems
+
+
+def is_of_cluster(base: Base, url: str) -> bool:
+    """Whether the base is a copy of this cluster, or of what it was restored from."""
+    _, _, facts = _look(url)
+    return base.system_id == str(facts["system_id"])
+
+
+def is_continued(base: Base, url: str) -> bool:
+    """Whether the changes of this cluster go on from the base.
+
+    A restored cluster begins a timeline, whose first changes may be older than its slot.
+    """
+    _, segment, facts = _look(url)
+    return base.system_id == str(facts["system_id"]) and base.last_wal[:8] == segment[:8]
 
 
 def segments(repository: Repository) -> list[str]:
@@ -216,7 +235,7 @@ def restore(
         raise BackupError(f"{data} is there already: restore into a new folder")
     data.mkdir(parents=True, mode=0o700)
     changes.mkdir(mode=0o700)
-    _unpack(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"), data)
+    unpack(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"), data)
     verify_command = [programs.path("pg_verifybackup"), "--no-parse-wal", str(data)]
     done = subprocess.run(verify_command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -227,7 +246,10 @@ def restore(
             streams.write(changes / file, streams.unpacked(repository.read(name)))
     for file in ("postgresql.conf", "pg_ident.conf"):
         (data / file).touch()
-    (data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+    # Replication is no database among all: without its line nobody could back it up again.
+    (data / "pg_hba.conf").write_text(
+        "".join(f"host {what} all 127.0.0.1/32 scram-sha-256\n" for what in ("all", "replication"))
+    )
     (data / "recovery.signal").touch()
     if account is not None:
         _give(folder, account)
@@ -362,11 +384,12 @@ def _problem_in(log: str) -> str:
     return "; ".join(lines[-3:]) or log[-500:] or "it ended and said nothing"
 
 
-def _unpack(pieces: Iterable[bytes], folder: Path) -> None:
+def unpack(pieces: Iterable[bytes], folder: Path, *, filtered: str = "data_filter") -> None:
+    """A packed tar that we wrote, with its names below the folder."""
     source = io.BufferedReader(streams.Stream(streams.unpacked(pieces)), streams.PIECE_BYTES)
     with tarfile.open(fileobj=source, mode="r|") as archive:
         # Debian 12's Python (3.11.2) knows no filters; what is unpacked here was sealed by us.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extraction_filter = getattr(tarfile, filtered, None)
         archive.extractall(folder)  # noqa: S202
     while source.read(streams.PIECE_BYTES):
         pass  # to the end: only there it is known that nothing was cut off

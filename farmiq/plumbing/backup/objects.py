@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from farmiq.plumbing.backup import streams
-from farmiq.plumbing.backup.repository import Repository
+from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.plumbing.backup.sealed import UnsealError
 from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
@@ -153,8 +154,12 @@ def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
         name = f"{OBJECTS}{entry.sha256}"
         if name not in have:
             problems.append(f"object {entry.key} is missing")
-        elif streams.sha256(repository.read(name)) != entry.sha256:
-            problems.append(f"object {entry.key} has other bytes than were stored")
+            continue
+        try:
+            if streams.sha256(repository.read(name)) != entry.sha256:
+                problems.append(f"object {entry.key} has other bytes than were stored")
+        except (RepositoryError, UnsealError) as error:
+            problems.append(f"object {entry.key}: {error}")
     return problems
 
 

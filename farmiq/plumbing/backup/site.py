@@ -21,12 +21,13 @@ from farmiq.plumbing import log as logs
 from farmiq.plumbing.backup import database, drill, objects, streams
 from farmiq.plumbing.backup.database import Account, BackupError, Base, Programs, Restored, Target
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
+from farmiq.plumbing.backup.sealed import UnsealError
 from farmiq.plumbing.backup.wal import WalArchive
 from farmiq.plumbing.storage import objects as storage
 
 FILES = "files/"
 COVERED_WITHIN_S = 120.0
-_AGAIN_S = 300.0
+_FIRST_S, _AGAIN_S = 10.0, 300.0
 
 # What a stream tries again: engine or repository is away.
 _PASSING = (BackupError, RepositoryError, OSError, psycopg.Error, *storage.UNAVAILABLE)
@@ -71,6 +72,7 @@ class Site:
     def run(self, say: Say) -> Base:
         """One backup of everything; the changes after it need `stream`."""
         say("database   copying")
+        self._check_cluster()
         base = database.run(self.repository, self.url, programs=self.programs)
         say(f"database   {base.id}  {base.size_bytes / 1e6:,.1f} MB packed")
         if self.files:
@@ -130,17 +132,28 @@ class Site:
         for base in bases:
             say(f"base       {base.id}")
             problems += database.verify(self.repository, base)
-        listing = objects.newest(self.repository)
-        if listing is not None:
-            say(f"bucket     {len(listing.entries):,} objects")
-            problems += objects.verify(self.repository, listing.entries)
-        return problems
+        changes, files = self.repository.names(database.WAL), self.repository.names(FILES)
+        say(f"changes    {len(changes):,} segments")
+        problems += [problem for name in (*changes, *files) for problem in self._damage(name)]
+        entries = objects.around(self.repository, None)
+        say(f"bucket     {len(entries):,} objects")
+        return problems + objects.verify(self.repository, entries)
+
+    def _damage(self, name: str) -> list[str]:
+        try:
+            streams.sha256(self.repository.read(name))
+        except (RepositoryError, UnsealError) as error:
+            # What was pruned meanwhile is not damaged.
+            return [str(error)] if self.repository.has(name) else []
+        return []
 
     def stream(
         self, stop: threading.Event, *, wal_s: float, base_hours: float, bucket_hours: float,
         days: float, at_least: int,
     ) -> None:  # fmt: skip
         """Until `stop`: every change at once, the rest by the clock."""
+        if not self._await_repository(stop):
+            return
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
         archive.prepare()
 
@@ -173,6 +186,27 @@ class Site:
             for thread in threads:
                 thread.join()
 
+    def _await_repository(self, stop: threading.Event) -> bool:
+        """Wait until it is known whose backups the repository has; False if it is to stop."""
+        while not stop.is_set():
+            try:
+                self._check_cluster()
+            except (RepositoryError, psycopg.Error) as error:
+                LOG.warning("backup.failed", error=str(error), wait_s=_FIRST_S)
+                stop.wait(_FIRST_S)
+            else:
+                return True
+        return False
+
+    def _check_cluster(self) -> None:
+        """Changes of two clusters have the same names: each needs a repository of its own."""
+        bases = database.bases(self.repository)
+        if bases and not database.is_of_cluster(bases[-1], self.url):
+            raise BackupError(
+                "the repository has backups of another database, which those of this one would "
+                "damage: name another folder in FARMIQ_BACKUP_URL"
+            )
+
     def _copy_as_it_comes(self, stop: threading.Event, every_s: float) -> None:
         since: datetime | None = None
         while not stop.wait(every_s):
@@ -195,6 +229,18 @@ class Site:
         base = database.choose(database.bases(self.repository), to)
         say(f"database   base {base.id}, {base.size_bytes / 1e6:,.1f} MB packed")
         return self._restored(base, folder, Target(at=to), account=account, port=port)
+
+    def restore_files(self, folder: Path, *, to: datetime | None, say: Say) -> Path | None:
+        """The files that were stored with the base before `to`, in a new folder; None: none."""
+        base = database.choose(database.bases(self.repository), to)
+        name = f"{FILES}{base.id}.tar.gz"
+        if not self.repository.has(name):
+            return None
+        target = folder / "files"
+        target.mkdir(mode=0o700)
+        database.unpack(self.repository.read(name), target, filtered="tar_filter")
+        say(f"files      {target}")
+        return target
 
     def restore_bucket(self, target: objects.Source, *, to: datetime | None, say: Say) -> int:
         """Put back what the bucket held around `to`; return how many objects it lacked."""
@@ -269,7 +315,9 @@ class Site:
     def _base_is_due(self, hours: float) -> bool:
         bases = database.bases(self.repository)
         oldest_good = datetime.now(UTC) - timedelta(hours=hours)
-        return not bases or bases[-1].started_at < oldest_good
+        if not bases or bases[-1].started_at < oldest_good:
+            return True
+        return not database.is_continued(bases[-1], self.url)
 
     def _tar(self) -> Iterator[bytes]:
         """Configuration is small: it is packed in memory."""

@@ -165,6 +165,18 @@ async def test_a_device_goes_out_of_tables_and_of_archived_readings(
     assert await bucket.keys(history.folder("one")) == [row["key"]]
 
 
+async def test_without_the_bucket_or_a_place_for_the_proof_nothing_goes(
+    cloud_db: Database, two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything(cloud_db, two)
+    proof = str(tmp_path / "nowhere" / "proof.json")
+    assert "nowhere" in await run("company", "one", "--confirm", "one", "--proof", proof, code=1)
+    monkeypatch.delenv("FARMIQ_CLOUD_S3_URL")
+    told = await run("company", "one", "--confirm", "one", code=2)
+    assert "FARMIQ_CLOUD_S3_URL" in told
+    assert everything(cloud_db, two) == before
+
+
 async def test_a_camera_goes_with_its_images(
     cloud_db: Database, two: Two, bucket: objects.Bucket
 ) -> None:
@@ -197,12 +209,19 @@ async def test_a_person_goes_and_what_they_did_stays_without_a_name(
             "where tenant_id = 'one'",
             (ann,),
         )
+        # Somebody else, whose address has the person's in it.
+        connection.execute(
+            "update alert_contacts set user_id = null, "
+            "addresses = jsonb_build_object('mail', %s::text) where tenant_id = 'one'",
+            (f"jo{ann}",),
+        )
     mine, others = everything(cloud_db, two)
     done = await run("person", ann, "--confirm", ann)
     left, still = everything(cloud_db, two)
     assert still == others
     assert ann in str(mine)
-    assert ann not in str(left)
+    assert ann not in str({**left, "alert_contacts": []})
+    assert left["alert_contacts"] == mine["alert_contacts"]
     assert done["subject"] in str(left["alert_actions"])
     assert done["subject"] in str(left["barn_events"])
     assert done["rows"]["users"] == done["rows"]["sign_ins"] == done["rows"]["reports"] == 1

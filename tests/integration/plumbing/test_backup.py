@@ -1,6 +1,7 @@
 """Backups of a real cluster and a real bucket: taken under load, restored, compared."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -214,6 +215,31 @@ def test_restore_goes_back_to_any_moment_and_to_the_last_commit_before_a_crash(
         database.choose(database.bases(backed_up.repository), before)
 
 
+@pytest.mark.req("BK-05", "BK-06")
+def test_restored_cluster_is_backed_up_again_and_damaged_changes_are_found(
+    backed_up: site.Site, place: Path
+) -> None:
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository))
+        first, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+    with restored(backed_up, place / "copy", None) as url:
+        # Its timeline is another: a base of it is made at once, and changes are taken.
+        second = dataclasses.replace(backed_up, url=url, spool=place / "second-spool")
+        with streaming(second):
+            wait_for(lambda: len(database.bases(backed_up.repository)) == 2)
+            last, end = insert(url)
+            wait_for(lambda: is_covered(backed_up, end))
+    with restored(backed_up, place / "newest", None) as url:
+        assert numbers(url) == [first, last]
+    assert backed_up.verify(_quiet) == []
+    segment = max((place / "repository" / "wal").iterdir())
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert backed_up.verify(_quiet) == [
+        f"wal/{segment.name} was changed or cut off, or its key is not in the key file"
+    ]
+
+
 STREAM = """
 import sys, threading
 from pathlib import Path
@@ -366,6 +392,8 @@ def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
     (place / "restored").mkdir(mode=0o711)
     told = json.loads(farmiq("restore", "edge", "--into", str(place / "restored"), "--json"))
     assert told["stations"] == 1
+    key = Path(told["files"]) / str(place / "key").lstrip("/")
+    assert key.read_bytes() == (place / "key").read_bytes()
     copy = database.Restored(
         place / "restored",
         port=free_port(),
