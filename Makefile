@@ -5,8 +5,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 FARMIQ := $(VENV)/bin/farmiq
 READY := $(VENV)/ready
-# Four workers: tests share one set of engines and two cores, and often wait for others.
-WORKERS ?= 4
+# Five workers: tests share one set of engines and two cores, and often wait for others.
+WORKERS ?= 5
 ARGS ?=
 
 export FARMIQ_STATE_DIR ?= $(CURDIR)/.farmiq

@@ -102,11 +102,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a group go to one worker, one after the other.
+    """Tests of a group go to one worker, one after the other; the longest test is not the last.
 
     pytest-xdist 3.8 writes the group where pytest 9.2 no longer looks for it.
     """
     if getattr(config.option, "loadgroup", False):
+        items.sort(key=lambda item: "tests/upgrade/" not in item.nodeid)
         for item in items:
             group = item.get_closest_marker("xdist_group")
             # Whole farms of a dozen processes: two of them at once would only time each other out.

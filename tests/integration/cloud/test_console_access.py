@@ -34,7 +34,7 @@ IDS = {
     "user_id": ("users", "user_id"),
 }
 TEXTS = {
-    "batch_id": "x", "channel_id": "c", "contact_id": "c", "edge_id": "e", "kind": "camera",
+    "batch_id": "x", "id": "c", "edge_id": "e", "kind": "camera",
     "farm_id": "f", "barn_id": "b", "feed_product_id": "p",
     "metric_type": "temperature", "rule_id": "r", "window_id": "w", "digest": "d", "name": "n",
 }  # fmt: skip

@@ -169,7 +169,7 @@ async def test_the_edge_says_how_it_is_and_keeps_nothing_of_it(
     )
     assert waiting == 2
     assert 0 < percent <= 100
-    assert versions.keys() == {"farmiq", "python", "postgresql"}
+    assert versions.keys() == {"farmiq", "contract", "python", "postgresql"}
     assert abs(offset) < 30
     assert edge.states() == {"pending": 2}
     # The devices of this edge have another tenant too, whom the cloud does not know.

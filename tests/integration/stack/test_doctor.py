@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from farmiq import __version__, doctor
+from farmiq.edge.telemetry import jobs
 from farmiq.lab import stack
-from farmiq.plumbing import http, tokens
+from farmiq.plumbing import db, http, tokens
 from farmiq.plumbing.runtime import schedule
 from tests.conftest import Database
 from tests.support import preloaded
@@ -42,6 +43,8 @@ async def edge(  # noqa: PLR0917 - what an edge stands on
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     schedule.RUNS.clear()  # of other tests in this process
+    async with db.pool(edge_db.url, name="test") as pool:
+        await jobs.create_partitions(pool, retention_days=1)
     server = http.HttpServer(title="edge", version=__version__)
     tasks.create_task(http.serve(server, host="127.0.0.1", port=port))
 
