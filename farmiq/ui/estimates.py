@@ -23,6 +23,8 @@ REASONS = {
     "too_dark": marked("the picture is too dark"),
     "too_bright": marked("the picture is too bright"),
     "too_blurred": marked("the picture is blurred"),
+    "no_contrast": marked("the picture has too little contrast"),
+    "scene_changed": marked("the scale looks unlike its picture without an animal"),
     "poor_frame": marked("the picture is too poor"),
     "not_decodable": marked("the picture cannot be read"),
     "not_in_the_store": marked("the picture is gone"),

@@ -116,6 +116,8 @@ function draw(figure) {
   const decimals = Number(figure.dataset.decimals);
   const zone = figure.dataset.zone;
   const number = new Intl.NumberFormat(document.documentElement.lang, { maximumFractionDigits: Math.max(decimals, 0) });
+  // The library's own is English, with a.m. and p.m.
+  const moment = new Intl.DateTimeFormat(document.documentElement.lang, { timeZone: isTime ? zone : undefined, dateStyle: "medium", timeStyle: "short", hour12: false });
   const axis = { stroke: colours.muted, font: `12px ${getComputedStyle(document.body).fontFamily}`, grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1, size: 4 } };
   const width = place.clientWidth;
   const options = {
@@ -123,7 +125,7 @@ function draw(figure) {
     height: width < 560 ? HEIGHT.narrow : HEIGHT.wide,
     tzDate: isTime ? (at) => uPlot.tzDate(new Date(at * 1000), zone) : undefined,
     scales: { x: { time: isTime } },
-    series: [{ label: figure.querySelector(".twin thead th").textContent, value: isTime ? undefined : (_, at) => (at === null ? "" : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
+    series: [{ label: figure.querySelector(".twin thead th").textContent, value: (_, at) => (at === null ? "" : isTime ? moment.format(at * 1000) : number.format(at)) }, ...series(roles, colours).map((one) => ({ ...one, value: (_, y) => (y === null || y === undefined ? "–" : number.format(y)) }))],
     bands: bands(roles, colours),
     axes: [{ ...axis, space: 60, ...(isTime ? { values: clock(zone) } : {}) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => number.format(tick)) }],
     cursor: { sync: figure.dataset.sync ? { key: figure.dataset.sync } : undefined, drag: { x: true, y: false, setScale: !figure.dataset.zoom } },

@@ -11,6 +11,7 @@ from farmiq.farm.alerts import advice, defaults, rules
 from farmiq.farm.alerts.rules import Subject
 from farmiq.farm.growth import DailyMean, NotEnoughDataError
 from farmiq.farm.postings import Stay
+from farmiq.farm.vision.dishes import change, curve
 from farmiq.messages import barn
 from farmiq.plumbing.broker import flood
 from farmiq.ui import elsewhere, i18n, sentences
@@ -54,6 +55,39 @@ def test_what_to_do_is_german_for_every_rule() -> None:
         for rule in defaults.DEFAULTS
     } | {advice.advice(source=source, signal=None, condition=None) for source in ("edge", "x")}
     assert [text for text in texts if german(text) == text] == []
+
+
+@pytest.mark.parametrize(
+    ("days", "changes", "said"),
+    [
+        ([], [], "noch nichts gemessen"),
+        ([1, 2], [0.1, 0.1], "2 Messungen mit Wachstum, eine Vorhersage braucht 5"),
+        (
+            [1, 1.1, 1.2, 1.3, 1.4],
+            [0.1, 0.1, 0.1, 0.1, 0.1],
+            "0,4 Tage mit Wachstum, eine Vorhersage braucht 2",
+        ),
+    ],
+)
+def test_why_a_dish_has_no_forecast_is_german(
+    days: list[float], changes: list[float], said: str
+) -> None:
+    measured = [
+        curve.Measurement(day, level, 1.0) for day, level in zip(days, changes, strict=True)
+    ]
+    with pytest.raises(curve.NotEnoughDataError) as none:
+        curve.forecast(measured, 0.5)
+    assert german(str(none.value)) == said
+
+
+def test_why_a_dish_was_not_measured_is_german() -> None:
+    problem = change.measure(b"no picture", None).problem or ""
+    assert problem.startswith("not readable: ")
+    assert german(problem).startswith("nicht lesbar: ")
+    assert (
+        german("glare: only 35% of the dish is in sight")
+        == "Spiegelung: nur 35% der Schale sind zu sehen"
+    )
 
 
 def test_why_there_is_no_forecast_is_german() -> None:

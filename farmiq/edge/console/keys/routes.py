@@ -115,7 +115,7 @@ class KeyPages:
     async def revoke(self, request: Request) -> Response:
         async with self._visit(request) as visit:
             form = await self.pages.form(request, visit.signed_in)
-            name = form.get("name", "")
+            name = form.get("name", "").replace("\0", "")
             if name == visit.signed_in.name:
                 raise HttpError(409, worded("this is the key that you are signed in with"))
             cursor = await visit.connection.execute(

@@ -16,6 +16,7 @@ from PIL import Image
 from farmiq.farm.vision.dishes import locate
 from farmiq.farm.vision.dishes.locate import Circle
 from farmiq.farm.vision.grey import Levels
+from farmiq.messages.wording import worded
 from farmiq.plumbing.images import pictures
 from farmiq.plumbing.images.pictures import UnreadableError
 
@@ -85,19 +86,31 @@ def measure(data: bytes, reference: Reference | None) -> Measured:
     """Compare a dish with its reference, or become it. Any bytes are answered."""
     try:
         if pictures.is_animated(data):
-            return Measured(problem="animated: an image that moves is not measured")
+            return Measured(problem=worded("animated: an image that moves is not measured"))
         small = pictures.small(data)
     except UnreadableError as error:
-        return Measured(problem=f"not readable: {error}")
+        return Measured(problem=worded("not readable: %(why)s", why=error))
     if min(small.size) < MIN_SIDE_PX:
-        return Measured(problem=f"too small: {small.width} x {small.height} pixels")
+        return Measured(
+            problem=worded(
+                "too small: %(number)s x %(number2)s pixels",
+                number=small.width,
+                number2=small.height,
+            )
+        )
     if reference is None:
         return _first(small)
     with Image.open(io.BytesIO(reference.image)) as first:
         if first.size != small.size:
             return Measured(
-                problem=f"another size than the reference: {small.width} x {small.height}, "
-                f"not {first.width} x {first.height}"
+                problem=worded(
+                    "another size than the reference: %(number)s x %(number2)s, "
+                    "not %(number3)s x %(number4)s",
+                    number=small.width,
+                    number2=small.height,
+                    number3=first.width,
+                    number4=first.height,
+                )
             )
         then = _colours(first)
     return _compare(_colours(small), then, reference.circle)
@@ -107,7 +120,7 @@ def _first(small: Image.Image) -> Measured:
     colours = _colours(small)
     circle = locate.locate(colours)
     if circle is None:
-        return Measured(problem="no dish found: no rim is seen all around")
+        return Measured(problem=worded("no dish found: no rim is seen all around"))
     distance = _distance(colours.shape, circle)
     problem = _outside_problem(distance) or _glare_problem(distance, _glare(colours))
     if problem:
@@ -126,14 +139,20 @@ def _compare(now: Colours, then: Colours, circle: Circle) -> Measured:
         return Measured(problem=problem)
     shift, alike = _shake(now, then, distance > INNER)
     if alike < MIN_ALIKE:
-        return Measured(problem="what is around the dish has changed: was the camera moved?")
+        return Measured(
+            problem=worded("what is around the dish has changed: was the camera moved?")
+        )
     now = np.roll(now, shift, axis=(0, 1))
     white = _white(now)
     wide = _widest(white, int(GLARE_WIDTH * circle.radius * then.shape[1]))
     glare = _grown(white & ~wide, GLARE_MARGIN_PX) | _glare(then)
     light = _fit_light(now, then, outside & ~glare)
     if not 1 / MAX_LIGHT <= light.factor <= MAX_LIGHT:
-        return Measured(problem=f"the light is {1 / light.factor:.2f} times the reference's")
+        return Measured(
+            problem=worded(
+                "the light is %(number)s times the reference's", number=f"{1 / light.factor:.2f}"
+            )
+        )
     problem = _glare_problem(distance, glare)
     if problem:
         return Measured(problem=problem)
@@ -268,14 +287,16 @@ def _largest_near(values: npt.NDArray[Any], within_px: int) -> npt.NDArray[Any]:
 def _outside_problem(distance: Levels) -> str | None:
     share = float((distance > OUTER).mean())
     if share < MIN_OUTSIDE:
-        return "too little is seen around the dish to correct the light by"
+        return worded("too little is seen around the dish to correct the light by")
     return None
 
 
 def _glare_problem(distance: Levels, glare: Mask) -> str | None:
     in_sight = float((~glare[distance < INNER]).mean())
     if in_sight < MIN_IN_SIGHT:
-        return f"glare: only {in_sight:.0%} of the dish is in sight"
+        return worded(
+            "glare: only %(number)s%% of the dish is in sight", number=f"{100 * in_sight:.0f}"
+        )
     return None
 
 

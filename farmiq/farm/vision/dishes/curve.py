@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from farmiq.messages.wording import worded
+
 # A measurement below this quality does not count.
 MIN_QUALITY = 0.5
 # Growth is seen above this change; what is below is within the error of a measurement.
@@ -96,13 +98,17 @@ def forecast(measurements: Sequence[Measurement], threshold: float) -> Forecast:
         [(member.day, _widened(member.change)) for member in grown]
     )
     if slope <= Z80 * sd_slope:
-        raise NotEnoughDataError("the measurements do not show that it grows")
+        raise NotEnoughDataError(worded("the measurements do not show that it grows"))
     ahead = max(0.0, (_widened(threshold) - at_last) / slope)
     reach = min(MAX_AHEAD_DAYS, AHEAD_TIMES * max(last - first, MIN_DAYS))
     if ahead > reach:
         raise NotEnoughDataError(
-            f"{last - first:.0f} days of growth allow a forecast of {reach:.0f} days; "
-            "it is not reached by then"
+            worded(
+                "%(number)s days of growth allow a forecast of %(number2)s days; "
+                "it is not reached by then",
+                number=f"{last - first:.0f}",
+                number2=f"{reach:.0f}",
+            )
         )
     sd = math.hypot(math.hypot(sd_last, ahead * sd_slope) / slope, LEAST_SD_DAYS)
     late_share = LATE_SHARE + LATE_SHARE_MORE * threshold
@@ -118,15 +124,23 @@ def forecast(measurements: Sequence[Measurement], threshold: float) -> Forecast:
 def _enough(points: Sequence[Point], grown: Sequence[Measurement]) -> tuple[float, float]:
     """The first and the last day of the growth that is seen."""
     if not points:
-        raise NotEnoughDataError("nothing was measured yet")
+        raise NotEnoughDataError(worded("nothing was measured yet"))
     if len(grown) < MIN_MEASUREMENTS:
         raise NotEnoughDataError(
-            f"{len(grown)} measurements of growth, a forecast needs {MIN_MEASUREMENTS}"
+            worded(
+                "%(number)s measurements of growth, a forecast needs %(number2)s",
+                number=len(grown),
+                number2=MIN_MEASUREMENTS,
+            )
         )
     first, last = grown[0].day, grown[-1].day
     if last - first < MIN_DAYS:
         raise NotEnoughDataError(
-            f"{last - first:.1f} days of growth, a forecast needs {MIN_DAYS:.0f}"
+            worded(
+                "%(number)s days of growth, a forecast needs %(number2)s",
+                number=f"{last - first:.1f}",
+                number2=f"{MIN_DAYS:.0f}",
+            )
         )
     return first, last
 

@@ -309,7 +309,12 @@ async def test_key_that_an_admin_adds_is_shown_once_and_ends_when_it_is_revoked(
         async with client(shown[1]) as office:
             assert (await office.get("/records")).status_code == 200
             assert (await office.get("/readings")).status_code == 403
-            for name, status in (("of-another-tenant", 404), (NAME, 409), ("office", 303)):
+            for name, status in (
+                ("of-another-tenant", 404),
+                ("no\0name", 404),
+                (NAME, 409),
+                ("office", 303),
+            ):
                 form = {"csrf": typed["csrf"], "name": name}
                 assert (await browser.post("/keys/revoke", data=form)).status_code == status, name
             assert (await office.get("/records")).status_code == 303, "it has to sign in again"
