@@ -4,6 +4,10 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+# Numpy's library for matrices waits for its threads before each fork, for ever if one of them is
+# at work: a process that starts a child then would hang. One thread has nobody to wait for.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Every secret setting is an address with a password in it, a token, or headers with one.
 SECRET_ENDINGS = ("_URL", "_TOKEN", "_HEADERS")
 
