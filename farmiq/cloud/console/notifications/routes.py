@@ -205,10 +205,11 @@ class NotificationPages:
         return redirect(request, f"{ROOT}?test={message_id}#test")
 
     async def store_channel(self, request: Request, form: dict[str, str]) -> None:
-        channel_id, kind = request.path_params.get("id"), _kind(form, status=422)
+        channel_id = request.path_params.get("id")
         async with acting.caller(self.pages, request, least=ADMIN) as caller:
             rows = await contacts.list_channels(caller.connection, caller.tenant_id)
             taken, owner = {row["channel_id"] for row in rows}, caller.tenant_id
+        kind = _kind(form, status=422)
         if channel_id is not None and channel_id not in taken:
             raise HttpError(404, CHANNELS.missing)
         values = forms.channel(form, kind)
