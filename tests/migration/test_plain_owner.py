@@ -70,7 +70,9 @@ def test_an_owner_without_superuser_does_everything(
         assert connection.execute("select count(*) from telemetry_readings").fetchone() == (0,)
 
 
-def test_companies_stay_apart_on_it(managed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_companies_stay_apart_on_it(
+    managed: Database, engines: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     migrations.apply(managed.admin_url, SQL["cloud"])
     two = two_companies.make(managed.admin_url, service_url=managed.url)
     for person in ("ann", "bea"):
@@ -94,6 +96,7 @@ def test_companies_stay_apart_on_it(managed: Database, monkeypatch: pytest.Monke
         ]
         assert outcomes == [("changed",), ("dropped",), ("missing",)]
     monkeypatch.setenv("FARMIQ_CLOUD_DB_ADMIN_URL", managed.admin_url)
+    monkeypatch.setenv("FARMIQ_CLOUD_S3_URL", engines["FARMIQ_CLOUD_S3_URL"])
     done = CliRunner().invoke(cli.app, ["delete", "company", "one", "--confirm", "one"])
     assert done.exit_code == 0, f"{done.output} {done.exception!r}"
     with psycopg.connect(managed.url) as service:
