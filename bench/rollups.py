@@ -46,7 +46,7 @@ Beside = Literal["off", "rollups", "analytics"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     rounds: int = 3
-    events: int = 100_000
+    events: int = 300_000  # longer than a round of the rollups
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def history(
 def rollups(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 100_000,
+    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 300_000,
 ) -> int:
     """Readings into the cloud with rollups and figures beside it, and without: P18.
 
