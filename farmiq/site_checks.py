@@ -76,7 +76,7 @@ async def certificate(tls: Tls) -> Finding:
     except (OSError, ValueError) as error:
         return f"{file} cannot be read: {error}", "correct FARMIQ_TLS_CERT_FILE"
     left = ends_at - datetime.now(UTC)
-    remedy = "renew it, put it into FARMIQ_TLS_CERT_FILE and restart the services"
+    remedy = "renew it and put it into FARMIQ_TLS_CERT_FILE: it is taken without a restart"
     if left < timedelta(0):
         return f"{file} expired at {ends_at:%Y-%m-%d %H:%M} UTC", remedy
     soon = left < timedelta(days=CERTIFICATE_DAYS)
