@@ -32,6 +32,8 @@ MAX_TEXT = 64 * 1024
 MAX_RECIPIENTS = 50
 MAX_FILE = 10 * 2**20
 _MAX_REASON = 300
+# The caller's deadline cuts the connection; this much later a thread that still connects ends too.
+_CONNECT_GRACE_S = 1.0
 _PORTS = {"smtp": 587, "smtps": 465}
 # What every mail server accepts: no quoted local parts, no letters beyond ASCII.
 _MAILBOX = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", re.ASCII)
@@ -136,7 +138,9 @@ async def send(
         message_id=message_id,
         attachment=attachment,
     )
-    client = _Client(where, connect_to=connect_to, context=context, timeout_s=deadline_s)
+    client = _Client(
+        where, connect_to=connect_to, context=context, timeout_s=deadline_s + _CONNECT_GRACE_S
+    )
     # A thread of its own: a server that hangs takes none from anybody else.
     with_thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
     sending = asyncio.get_running_loop().run_in_executor(with_thread, client.deliver, message)

@@ -7,10 +7,10 @@ services --NOTIFY …_changed with the company--> [hub]
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from farmiq.plumbing import listen
+from farmiq.plumbing import db, listen
 
 # After 25 s without a beat, a page says that its data may be old.
 BEAT_S = 10.0
@@ -99,11 +99,18 @@ class Hub:
 
 
 async def stream(
-    hub: Hub, *, company_id: str, sign_in: bytes, lasts_s: float, about: str = TELEMETRY
+    hub: Hub,
+    *,
+    company_id: str,
+    sign_in: bytes,
+    lasts_s: float,
+    signed_in: Callable[[], Awaitable[object | None]],
+    about: str = TELEMETRY,
 ) -> AsyncIterator[bytes]:
-    """The messages to one browser, until the server stops or the sign-in expires.
+    """The messages to one browser, until the server stops or the sign-in expires or ends.
 
     The first is "changed": something may have changed between the page and this stream.
+    `signed_in` is asked before each beat; after "changed" the page asks by itself.
     """
     clock = asyncio.get_running_loop().time
     ends_at = clock() + lasts_s
@@ -114,6 +121,15 @@ async def stream(
             await _set_within(hub.closing, PAUSE_S)
             woken = await _set_within(subscription.woken, BEAT_S)
             subscription.woken.clear()
+            if not woken and hub.listening and await _has_ended(signed_in):
+                return
+
+
+async def _has_ended(signed_in: Callable[[], Awaitable[object | None]]) -> bool:
+    try:
+        return await signed_in() is None
+    except db.UNAVAILABLE:
+        return False  # the next beat asks again
 
 
 def message(*, listening: bool, woken: bool) -> bytes:

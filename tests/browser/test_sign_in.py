@@ -63,7 +63,7 @@ def test_signing_out_ends_it_everywhere(
     second.goto(console.url)
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{console.url}/sign-in")
-    # By itself: its live connection is not answered any more.
+    # By itself: at its next beat the live connection ends.
     expect(second).to_have_url(f"{console.url}/sign-in")
     answer = page.request.get(f"{console.url}/api/v1/telemetry/latest")
     assert answer.status == 401

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +51,7 @@ class Pages:
             company_id=str(company.company_id),
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
+            signed_in=partial(self.sign_ins.signed_in, request),
         )
         # The extra header makes a proxy pass messages on at once.
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
@@ -60,6 +61,7 @@ class Pages:
             company_id="",
             sign_in=signed_in.token_hash,
             lasts_s=signed_in.remaining_s,
+            signed_in=partial(self.sign_ins.signed_in, request),
         )
         headers = {**look.HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(source, media_type="text/event-stream", headers=headers)

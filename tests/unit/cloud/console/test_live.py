@@ -1,6 +1,7 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import psycopg
 import pytest
 
 from farmiq.ui import live
@@ -12,8 +13,20 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "BEAT_S", 0.05)
 
 
-def opened(hub: live.Hub, *, company_id: str = "a", lasts_s: float = 60) -> AsyncIterator[bytes]:
-    return live.stream(hub, company_id=company_id, sign_in=b"s", lasts_s=lasts_s)
+async def somebody() -> str | None:
+    return "anna@example.com"
+
+
+def opened(
+    hub: live.Hub,
+    *,
+    company_id: str = "a",
+    lasts_s: float = 60,
+    signed_in: Callable[[], Awaitable[str | None]] = somebody,
+) -> AsyncIterator[bytes]:
+    return live.stream(
+        hub, company_id=company_id, sign_in=b"s", lasts_s=lasts_s, signed_in=signed_in
+    )
 
 
 async def test_a_stream_begins_with_changed_and_then_beats() -> None:
@@ -69,6 +82,20 @@ async def test_a_stream_ends_with_the_sign_in() -> None:
     async with asyncio.timeout(60):
         heard = [message async for message in opened(live.Hub(listening=True), lasts_s=0.5)]
     assert heard
+
+
+async def test_a_stream_ends_at_a_beat_after_somebody_signed_out() -> None:
+    answers = iter(["anna@example.com", psycopg.OperationalError(), None])
+
+    async def signed_in() -> str | None:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async with asyncio.timeout(60):
+        heard = [message async for message in opened(live.Hub(listening=True), signed_in=signed_in)]
+    assert heard == [live.CHANGED, live.BEAT, live.BEAT]
 
 
 async def test_one_sign_in_has_only_so_many_streams() -> None:
