@@ -27,6 +27,8 @@ from farmiq.plumbing.backup.sealed import UnsealError
 
 BASE, WAL, COVERED = "base/", "wal/", "wal-covered.json"
 RESTORED_WITHIN_S = 3600.0
+# For changes and what PostgreSQL writes while it replays them.
+LEAST_FREE_BYTES = 256 * 2**20
 _ABOUT, _ARCHIVE = "about.json", "base.tar.gz"
 _HISTORY = ".history"
 _BEFORE_TARGET = "recovery ended before configured recovery target was reached"
@@ -60,6 +62,8 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     server_version: str
     system_id: str
+    # 0: of a version that did not say it.
+    unpacked_bytes: int = 0
 
 
 class Covered(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +128,8 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
     ) as process:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
-        written = repository.write(name, streams.packed(streams.pieces_of(process.stdout)))
+        given = streams.Counted(streams.pieces_of(process.stdout))
+        written = repository.write(name, streams.packed(given))
         problem = process.stderr.read().decode("utf-8", "replace").strip()
     if process.returncode:
         repository.delete(name)
@@ -138,6 +143,7 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
         last_wal=last_wal,
         size_bytes=written.size_bytes,
         sha256=written.sha256,
+        unpacked_bytes=given.size_bytes,
         **facts,
     )
     # Written last: a base without it is unfinished and counts for nothing.
@@ -233,7 +239,9 @@ def restore(
     data, changes = folder / "data", folder / "wal"
     if data.exists():
         raise BackupError(f"{data} is there already: restore into a new folder")
-    data.mkdir(parents=True, mode=0o700)
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_room(base, folder)
+    data.mkdir(mode=0o700)
     changes.mkdir(mode=0o700)
     unpack(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"), data)
     verify_command = [programs.path("pg_verifybackup"), "--no-parse-wal", str(data)]
@@ -256,6 +264,17 @@ def restore(
     restored = Restored(folder, port=port, url=url, account=account, programs=programs)
     restored.recover(target)
     return restored
+
+
+def _check_room(base: Base, folder: Path) -> None:
+    """Before hours of unpacking; how much the changes take besides is not known."""
+    needed = max(base.unpacked_bytes, base.size_bytes) + LEAST_FREE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"{folder} has {free / 1e6:,.0f} MB free, and base {base.id} needs "
+            f"{needed / 1e6:,.0f} MB: restore into a folder on a larger disk"
+        )
 
 
 class Restored:
