@@ -4,6 +4,7 @@ run:      pg_basebackup --tar--> gzip --> sealed --> repository base/<id>/
 restore:  repository --> data folder, changes (WAL) --> PostgreSQL replays them up to the moment
 """
 
+import contextlib
 import io
 import os
 import re
@@ -123,9 +124,12 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
         "--no-password",
     ]  # fmt: skip
     name = f"{BASE}{base_id}/{_ARCHIVE}"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
-    ) as process:
+    with (
+        _changes_kept(url),
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
+        ) as process,
+    ):
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
         given = streams.Counted(streams.pieces_of(process.stdout))
@@ -367,6 +371,21 @@ def environment(url: str) -> dict[str, str]:
     given = conninfo.conninfo_to_dict(url)
     named = {_LIBPQ[key]: str(value) for key, value in given.items() if key in _LIBPQ}
     return {"LC_ALL": "C", **named}
+
+
+@contextlib.contextmanager
+def _changes_kept(url: str) -> Iterator[None]:
+    """What is written while the copy is made belongs to it: the server keeps it that long.
+
+    The slot of changes does not help: what was received from it may be recycled. This one goes
+    with its session, also if we are killed.
+    """
+    with psycopg.connect(url, connect_timeout=5, autocommit=True) as connection:
+        connection.execute(
+            "select pg_create_physical_replication_slot(%s, true, true)",
+            (f"farmiq_base_{connection.info.backend_pid}",),
+        )
+        yield
 
 
 def _look(url: str) -> tuple[datetime, str, dict[str, Any]]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -254,6 +254,41 @@ def test_backups_of_another_cluster_in_the_same_folder_are_refused(backed_up: si
             threading.Event(), wal_s=WAL_S, base_hours=24, bucket_hours=24, days=30, at_least=2
         )
     assert backed_up.repository.names("") == before
+
+
+def test_copy_of_a_busy_server_has_the_changes_that_were_made_meanwhile(
+    backed_up: site.Site, place: Path
+) -> None:
+    """The server recycles what it wrote at every checkpoint, faster than the copy is made."""
+
+    class Churning(repository.Folder):
+        def put(self, name: str, pieces: Iterable[bytes]) -> None:
+            super().put(name, self._churned(pieces) if name.startswith("base/") else pieces)
+
+        def _churned(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+            taken = iter(pieces)
+            yield next(taken)
+            with psycopg.connect(backed_up.url, autocommit=True) as connection:
+                for _ in range(12):
+                    connection.execute("insert into readings default values")
+                    connection.execute("select pg_switch_wal()")
+                connection.execute("checkpoint")
+                connection.execute("checkpoint")
+            yield from taken
+
+    kept = Repository(Churning(place / "busy"), sealing.read_keys(place / "key"))
+    busy = dataclasses.replace(backed_up, repository=kept)
+    busy.run(_quiet)
+    assert busy.verify(_quiet) == []
+    wait_for(lambda: _slots(backed_up.url) == 0)
+    with restored(busy, place / "copy", None) as url:
+        assert len(numbers(url)) == 12
+
+
+def _slots(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("select count(*) from pg_replication_slots").fetchone()
+    return int(row[0]) if row else 0
 
 
 def test_restore_without_room_is_refused_before_it_begins(
