@@ -125,7 +125,7 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
     ]  # fmt: skip
     name = f"{BASE}{base_id}/{_ARCHIVE}"
     with (
-        _changes_kept(url),
+        _holding_changes(url),
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
         ) as process,
@@ -374,7 +374,7 @@ def environment(url: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _changes_kept(url: str) -> Iterator[None]:
+def _holding_changes(url: str) -> Iterator[None]:
     """What is written while the copy is made belongs to it: the server keeps it that long.
 
     The slot of changes does not help: what was received from it may be recycled. This one goes

@@ -68,6 +68,6 @@ async def watch(url: str) -> None:
 
 
 def show(marks: Iterable[Mark]) -> None:
-    for each in marks:
-        LAST.labels(mark=each.mark).set(each.at.timestamp())
-        FAILED.labels(mark=each.mark).set(bool(each.problem))
+    for noted in marks:
+        LAST.labels(mark=noted.mark).set(noted.at.timestamp())
+        FAILED.labels(mark=noted.mark).set(bool(noted.problem))
