@@ -87,7 +87,7 @@ def render(facts: Facts, language: str = "en") -> Words:
     )
     content = _content(facts, _one_line(facts.message), advice, language)
     with i18n.use(language):
-        what, where = _one_line(sentences.translated(facts.message)), _where(facts)
+        what, where = _one_line(sentences.translated(facts.message, facts.timezone)), _where(facts)
         head = f"{_opening(facts)}: {what}"
         subject = f"{head} ({where})" if where and where not in what else head
         named = [(label, text) for label, text in _lines(facts, where) if text]
