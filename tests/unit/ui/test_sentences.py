@@ -54,9 +54,9 @@ def test_the_stored_text_of_an_alert_gets_its_values_back() -> None:
             "Temperatur von d-1 in Barn 1, Hill Farm über 38 °C: 41,25 °C, 19. Nov. 2026 01:30",
         ),
         (
-            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 ppm at 2026-11-18 18:30Z",
-            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 ppm at 19 Nov 2026 01:30",
-            "kein Messwert (CO2) in Stall 1, Hill, für 1 Stunde: zuletzt 9 ppm, 19. Nov. 2026 01:30",
+            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 l at 2026-11-18 18:30Z",
+            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 l at 19 Nov 2026 01:30",
+            "kein Messwert (CO2) in Stall 1, Hill, für 1 Stunde: zuletzt 9 l, 19. Nov. 2026 01:30",
         ),
         (
             "mortality of the day in Barn 1 on Hill Farm above 1 %: 2 %",
