@@ -16,10 +16,12 @@ async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     """Mark the days of what is stored; what is not waits in analytics_pending until it is."""
     await marked_days.mark_places(tx, {*_early(events)}, early=True)
     awaited = {(event.tenant_id, event.event_id): event for event in _awaited(events)}
-    if awaited:
-        stored = await marks.stored_events(tx, awaited.values())
-        await mark_stored(tx, [awaited[key] for key in awaited if key in stored])
-        await marks.add_pending(tx, [awaited[key] for key in awaited if key not in stored])
+    stored = await marks.stored_events(tx, awaited.values()) if awaited else set()
+    await mark_stored(tx, [awaited[key] for key in awaited if key in stored])
+    await marked_days.mark_places(tx, {*_hours_of_the_cloud(events)})
+    missing = [awaited[key] for key in awaited if key not in stored]
+    if missing:
+        await marks.add_pending(tx, missing)
     return len(events)
 
 
@@ -36,7 +38,17 @@ def _early(events: Sequence[BusEvent]) -> Iterator[Place]:
             yield _quarter(event, event.occurred_at)
         elif event.event_type == telemetry.AGGREGATED:
             bucket = telemetry.read_aggregated(event.payload)
-            yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
+            if not bucket.made_by:
+                yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
+
+
+def _hours_of_the_cloud(events: Sequence[BusEvent]) -> Iterator[Place]:
+    """They were stored before they were published, and of a day of theirs every hour comes too."""
+    for event in events:
+        if event.event_type == telemetry.AGGREGATED:
+            bucket = telemetry.read_aggregated(event.payload)
+            if bucket.made_by and bucket.aggregation_window == "1h":
+                yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
 
 
 def _quarter(event: BusEvent, at: datetime) -> Place:
@@ -46,7 +58,7 @@ def _quarter(event: BusEvent, at: datetime) -> Place:
 
 
 def _awaited(events: Sequence[BusEvent]) -> Iterator[Pending]:
-    """Events that count once their row is stored; of telemetry the hours of an edge's own."""
+    """Events that count once their row is stored; of telemetry the hours that an edge sent."""
     for event in events:
         family = event.event_type.partition(".")[0]
         place = (event.tenant_id, event.event_id, family, event.farm_id, event.barn_id)
@@ -54,7 +66,7 @@ def _awaited(events: Sequence[BusEvent]) -> Iterator[Pending]:
             yield Pending(*place)
         elif event.event_type == telemetry.AGGREGATED and isinstance(event.device_id, str):
             bucket = telemetry.read_aggregated(event.payload)
-            if bucket.aggregation_window == "1h":
+            if bucket.aggregation_window == "1h" and not bucket.made_by:
                 begin_at = bucket.bucket_start_at or event.occurred_at
                 count = bucket.count or 1
                 yield Pending(*place, event.device_id, bucket.metric_type, begin_at, count)
