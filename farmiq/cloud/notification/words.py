@@ -94,7 +94,7 @@ def render(facts: Facts, language: str = "en") -> Words:
         width = max(len(label) for label, _text in named) + 2
         lines = [head, "", *(f"{label + ':':<{max(width, 10)}}{text}" for label, text in named)]
         if facts.step in {"opened", "worsened", "escalated"}:
-            lines += ["", f"{_('What to do')}: {sentences.translated(advice)}"]
+            lines += ["", _("What to do") + ": " + sentences.translated(advice)]
     return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), content)
 
 
