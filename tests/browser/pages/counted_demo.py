@@ -130,6 +130,9 @@ CLOUD: dict[str, Counted] = {
     "figures.sessions": _of_program("count(distinct e.session_id)"),
     "figures.expected": _of_program("count(*)"),
     "figures.completed": _of_program("count(*) filter (where p.payload_status = 'complete')"),
+    "figures.percent": _of_program(
+        "least(100, 100 * count(*) filter (where p.payload_status = 'complete') / count(*))"
+    ),
 }  # fmt: skip
 _RESULT = "from inference_results where session_id::text = %(key)s"
 EDGE: dict[str, Counted] = {

@@ -1,8 +1,9 @@
 -- Makes the month's partition of telemetry_readings if it is missing; true if it was made now. Rows of
--- that month that the default partition took meanwhile move into it, in the same transaction: none is out
--- of sight. The table is locked whole, so nobody who inserts can be waited for crosswise; whoever cannot
--- have the lock soon gives up, because intake queues behind the one who waits. It belongs to the tables'
--- owner: nobody else can make a partition.
+-- that month that the default partition took meanwhile move into it, in the same transaction. The table is
+-- locked whole, so nobody who inserts can be waited for crosswise, and from readers too: one that was
+-- planned without the new month and read after the move would see these rows in neither place (D-612).
+-- Whoever cannot have the lock soon gives up, because intake queues behind the one who waits. It belongs
+-- to the tables' owner: nobody else can make a partition.
 create or replace function fn_make_telemetry_month(month date) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -17,7 +18,7 @@ begin
   if to_regclass('public.' || partition_name) is not null then
     return false;
   end if;
-  lock table public.telemetry_readings in share row exclusive mode;
+  lock table public.telemetry_readings in access exclusive mode;
   if to_regclass('public.' || partition_name) is not null then
     return false;
   end if;

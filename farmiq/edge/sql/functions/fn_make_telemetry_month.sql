@@ -3,8 +3,10 @@
 -- fn_move_telemetry_month moved before could not be seen: buckets made meanwhile lack them, so their
 -- hours are marked in the very transaction that shows them again (D-83). For the cloud's sake every
 -- metric that was ever set counts as owed. Series that telemetry_latest does not have get no buckets.
--- The table is locked whole, so nobody who inserts can be waited for crosswise; whoever cannot have
--- the lock soon gives up, because intake queues behind the one who waits.
+-- The table is locked whole, so nobody who inserts can be waited for crosswise, and from readers too:
+-- one that was planned without the new month and read after the move would see its rows in neither
+-- place (D-612). Whoever cannot have the lock soon gives up, because intake queues behind the one who
+-- waits.
 create or replace function fn_make_telemetry_month(month date) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -40,7 +42,7 @@ begin
        group by h.number / 500',
       partition_name);
   end if;
-  lock table public.telemetry_raw in share row exclusive mode;
+  lock table public.telemetry_raw in access exclusive mode;
   if exists (select from pg_inherits where inhrelid = to_regclass('public.' || partition_name)) then
     return false;
   end if;

@@ -1,7 +1,10 @@
 """Readings and edges' buckets as they come from the bus, in the tables of the cloud."""
 
-from collections.abc import AsyncIterator, Iterable
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -15,8 +18,9 @@ from farmiq.messages import bus, telemetry
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, ids
 from tests.conftest import Database
+from tests.integration.cloud.conftest import CloudSite
 from tests.integration.edge.telemetry.readings import Reading
-from tests.support import databases
+from tests.support import databases, preloaded
 
 
 @pytest.fixture
@@ -30,6 +34,33 @@ async def pool(cloud_db: Database, company: UUID) -> AsyncIterator[db.Pool]:
     del company
     async with db.pool(cloud_db.url, name="test") as opened:
         yield opened
+
+
+class Start(Protocol):
+    def __call__(self, crash_at: str = "", **settings: str) -> subprocess.Popen[bytes]: ...
+
+
+@pytest.fixture
+def start(cloud: CloudSite, engines: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts `farmiq run cloud-telemetry-service` that dies at a crash point, or not."""
+    running: list[subprocess.Popen[bytes]] = []
+    environment = {
+        "FARMIQ_CLOUD_DB_URL": cloud.settings.db_url.get_secret_value(),
+        "FARMIQ_AMQP_URL": cloud.settings.amqp_url.get_secret_value(),
+        "FARMIQ_EDGE_KEYS_FILE": str(cloud.settings.edge_keys_file),
+        "FARMIQ_CLOUD_HTTP_PORT": str(cloud.settings.http_port),
+        "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
+    }
+
+    def run(crash_at: str = "", **settings: str) -> subprocess.Popen[bytes]:
+        own = {"FARMIQ_CRASH_AT": crash_at, **settings}
+        running.append(preloaded.run(service.NAME, {**environment, **own}, log=tmp_path / "log"))
+        return running[-1]
+
+    yield run
+    for process in running:
+        process.kill()
+        process.wait()
 
 
 def reading_event(reading: Reading, *, clock_suspect: bool = False) -> BusEvent:

@@ -1,9 +1,8 @@
 """Months of readings in Parquet files: moved once, read with the rest, and of one company."""
 
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -14,15 +13,14 @@ from farmiq.cloud import history
 from farmiq.cloud.history import History
 from farmiq.cloud.identity.accounts import add_company, add_user, open_sign_in
 from farmiq.cloud.identity.sign_in import SignIns
-from farmiq.cloud.telemetry import archive, jobs, rollups, service
+from farmiq.cloud.telemetry import archive, jobs, rollups
 from farmiq.cloud.telemetry.api import RANGE, Api
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.storage import objects
 from tests.conftest import Database
-from tests.integration.cloud.conftest import CloudSite
-from tests.integration.cloud.telemetry.conftest import keep
+from tests.integration.cloud.telemetry.conftest import Start, keep
 from tests.integration.edge.telemetry.readings import Reading, rows
-from tests.support import databases, preloaded
+from tests.support import databases
 from tests.support.until import until
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -199,35 +197,6 @@ async def test_files_that_nobody_noted_are_deleted_and_those_over_their_time_too
     assert len(await files.bucket.keys(folder)) == 2
 
 
-@pytest.fixture
-def start(
-    cloud: CloudSite, engines: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Any]]:
-    """Starts `farmiq run cloud-telemetry-service` that dies at a crash point, or not."""
-    settings, running = cloud.settings, list[Any]()
-    environment = {
-        "FARMIQ_CLOUD_DB_URL": settings.db_url.get_secret_value(),
-        "FARMIQ_AMQP_URL": settings.amqp_url.get_secret_value(),
-        "FARMIQ_EDGE_KEYS_FILE": str(settings.edge_keys_file),
-        "FARMIQ_CLOUD_HTTP_PORT": str(settings.http_port),
-        "FARMIQ_CLOUD_S3_URL": engines["FARMIQ_CLOUD_S3_URL"],
-        "TELEMETRY_HISTORY_MONTHS": "2",
-    }
-
-    def run(crash_at: str) -> Any:
-        process = preloaded.run(
-            service.NAME, {**environment, "FARMIQ_CRASH_AT": crash_at}, log=tmp_path / "log"
-        )
-        running.append(process)
-        return process
-
-    yield run
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.parametrize(
     "point",
     [
@@ -240,7 +209,7 @@ async def test_kill_while_a_month_is_archived_loses_nothing_and_makes_nothing_tw
     pool: db.Pool,
     files: History,
     asking: Asking,
-    start: Callable[[str], Any],
+    start: Start,
     point: str,
 ) -> None:
     sent = some_readings(asking.mine)
@@ -250,11 +219,11 @@ async def test_kill_while_a_month_is_archived_loses_nothing_and_makes_nothing_tw
     days = [AT - DAY, AT, AT + DAY]
     before, counts = [await asking.raw(day) for day in days], rows(cloud_db, COUNTS)
     assert sum(map(len, before)) == len(sent)
-    dying = start(point)
+    dying = start(point, TELEMETRY_HISTORY_MONTHS="2")
     await until(lambda: dying.poll() is not None, within_s=90)
     assert dying.returncode == -signal.SIGKILL
     assert [await asking.raw(day) for day in days] == before
-    start("")
+    start(TELEMETRY_HISTORY_MONTHS="2")
     await until(lambda: rows(cloud_db, OLD_MONTHS) == [(0,)], within_s=90)
     assert rows(cloud_db, ARCHIVED) == [(len(sent),)]
     assert [await asking.raw(day) for day in days] == before

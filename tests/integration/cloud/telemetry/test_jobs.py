@@ -1,5 +1,6 @@
 """Months of the cloud's readings: made ahead and for what comes late, dropped by age."""
 
+import asyncio
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -10,9 +11,16 @@ from farmiq.farm import months
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.cloud.telemetry.conftest import keep
-from tests.integration.edge.telemetry.readings import Reading, execute, move_clock, rows
+from tests.integration.edge.telemetry.readings import (
+    WAITING,
+    Reading,
+    execute,
+    move_clock,
+    rows,
+)
 from tests.sql import security
 from tests.support import databases
+from tests.support.until import until
 
 PLACES = "select tableoid::regclass::text, count(*)::int from telemetry_readings group by 1"
 
@@ -56,6 +64,20 @@ async def test_readings_that_were_moved_are_the_same_and_still_known(
     await keep(pool, readings)
     assert rows(cloud_db, everything) == before
     assert rows(cloud_db, "select reading_count::int from telemetry_latest") == [(200,)]
+
+
+async def test_a_month_made_beside_a_recomputation_hides_no_reading(
+    pool: db.Pool, cloud_db: Database
+) -> None:
+    """Who reads sees rows where they were or where they moved to, never in neither place."""
+    at = datetime(2026, 5, 1, 17, tzinfo=UTC)
+    await keep(pool, [Reading(at, 1.0)])
+    async with asyncio.TaskGroup() as tasks, db.transaction(pool) as tx:
+        await tx.execute("select fn_make_telemetry_month(%s)", (at.date(),))
+        tasks.create_task(rollups.recompute_all(pool))
+        await until(lambda: rows(cloud_db, WAITING))
+    made = rows(cloud_db, 'select "window", count::int from telemetry_agg order by 1')
+    assert made == [("1d", 1), ("1h", 1), ("1m", 1)]
 
 
 async def test_retention_drops_readings_to_the_day_and_leaves_their_buckets(

@@ -2,10 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import aio_pika
 import httpx2
@@ -22,13 +20,18 @@ from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp
 from tests.integration.cloud.conftest import CloudSite, event
-from tests.integration.cloud.telemetry.conftest import bucket_event, reading_event
+from tests.integration.cloud.telemetry.conftest import Start, bucket_event, reading_event
 from tests.integration.edge.telemetry.readings import Reading
-from tests.support import preloaded
 from tests.support.until import until
 
 QUEUE = "test-listener"
 AT = datetime(2026, 5, 1, 17, tzinfo=UTC)
+# Each round ends in no time, and none is repeated because the bus was slow to confirm.
+AT_ONCE = {
+    "CLOUD_TELEMETRY_AGG_SECONDS": "0.2",
+    "CLOUD_TELEMETRY_SETTLE_SECONDS": "0",
+    "INGESTION_BUS_TIMEOUT_SECONDS": "60",
+}
 PENDING = "select count(*)::int from telemetry_agg where pending"
 
 
@@ -147,33 +150,6 @@ async def test_buckets_stay_pending_while_the_bus_is_down(
     assert len(await listener.heard()) == 2
 
 
-@pytest.fixture
-def start(cloud: CloudSite, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
-    """Starts `farmiq run cloud-telemetry-service` that dies at a crash point, or not."""
-    settings, running = cloud.settings, list[Any]()
-    environment = {
-        "FARMIQ_CLOUD_DB_URL": settings.db_url.get_secret_value(),
-        "FARMIQ_AMQP_URL": settings.amqp_url.get_secret_value(),
-        "FARMIQ_EDGE_KEYS_FILE": str(settings.edge_keys_file),
-        "FARMIQ_CLOUD_HTTP_PORT": str(settings.http_port),
-        "CLOUD_TELEMETRY_AGG_SECONDS": "0.2",
-        "CLOUD_TELEMETRY_SETTLE_SECONDS": "0",
-    }
-
-    def run(crash_at: str) -> Any:
-        process = preloaded.run(
-            service.NAME, {**environment, "FARMIQ_CRASH_AT": crash_at}, log=tmp_path / "log"
-        )
-        running.append(process)
-        return process
-
-    yield run
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.req("RB-28")
 @pytest.mark.parametrize(
     "point", ["buckets.before_commit", "buckets.after_commit", "buckets.after_publish"]
@@ -182,15 +158,15 @@ async def test_kill_between_commit_and_publish_loses_no_event_and_makes_none_twi
     cloud: CloudSite,
     pool: db.Pool,
     listener: Listener,
-    start: Callable[[str], Any],
+    start: Start,
     point: str,
 ) -> None:
     """A repeat is the same event: the same id, the same content."""
     await keep(pool, *(reading(n, float(n), f"d-{n % 3}") for n in range(60)))
-    dying = start(point)
+    dying = start(point, **AT_ONCE)
     await until(lambda: dying.poll() is not None, within_s=90)
     assert dying.returncode == -signal.SIGKILL
-    start("")
+    start(**AT_ONCE)
     await until(
         lambda: (
             cloud.rows("select count(*) from telemetry_dirty") == [(0,)]

@@ -23,6 +23,12 @@ MOVE = """
 insert into test_clock (ahead) values (%s)
 on conflict on constraint test_clock_pkey do update set ahead = excluded.ahead
 """
+# Whoever waits for a table of this database.
+WAITING = """
+select pid from pg_locks
+where not granted and relation is not null
+  and database = (select oid from pg_database where datname = current_database())
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from farmiq.farm import months
 from farmiq.plumbing import db, http, ids
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import (
+    WAITING,
     Reading,
     execute,
     keep,
@@ -122,6 +123,19 @@ class TestMonths:
         await recompute_all(pool)
         assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
         assert rows(edge_db, told) == [(41,), (90,), (91,)]
+
+    async def test_a_month_made_beside_a_recomputation_hides_no_reading(
+        self, pool: db.Pool, edge_db: Database
+    ) -> None:
+        """Who reads sees rows where they were or where they moved to, never in neither place."""
+        readings = [Reading(datetime.now(UTC), 1.0)]
+        await keep(pool, readings)
+        await rollups.initialize(pool, timezone="UTC", retention_days=90)
+        async with asyncio.TaskGroup() as tasks, db.transaction(pool) as tx:
+            await tx.execute("select fn_make_telemetry_month(%s)", (readings[0].at.date(),))
+            tasks.create_task(recompute_all(pool))
+            await until(lambda: rows(edge_db, WAITING))
+        assert stored(edge_db, zone="UTC") == recomputed(readings, zone="UTC")
 
     async def test_buckets_are_not_final_while_their_partition_is_unfinished(
         self, pool: db.Pool, edge_db: Database
