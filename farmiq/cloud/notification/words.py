@@ -87,14 +87,14 @@ def render(facts: Facts, language: str = "en") -> Words:
     )
     content = _content(facts, _one_line(facts.message), advice, language)
     with i18n.use(language):
-        what, where = _one_line(sentences.translated(facts.message)), _where(facts)
+        what, where = _one_line(sentences.translated(facts.message, facts.timezone)), _where(facts)
         head = f"{_opening(facts)}: {what}"
         subject = f"{head} ({where})" if where and where not in what else head
         named = [(label, text) for label, text in _lines(facts, where) if text]
         width = max(len(label) for label, _text in named) + 2
         lines = [head, "", *(f"{label + ':':<{max(width, 10)}}{text}" for label, text in named)]
         if facts.step in {"opened", "worsened", "escalated"}:
-            lines += ["", f"{_('What to do')}: {sentences.translated(advice)}"]
+            lines += ["", _("What to do") + ": " + sentences.translated(advice)]
     return Words(cut(subject, MAX_SUBJECT), "\n".join(lines), content)
 
 
