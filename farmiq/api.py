@@ -13,7 +13,17 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -315,18 +325,31 @@ def csv_response(
         query = [item for item in request.query_params.multi_items() if item[0] != "cursor"]
         headers["Link"] = f'<?{urlencode([*query, ("cursor", next_cursor)])}>; rel="next"'
     if request.query_params.get("format") == "parquet":
-        return Response(parquet_file(columns, cells), media_type=PARQUET, headers=headers)
+        data = parquet_file(columns, cells, row_model(request.scope["route"].response_model))
+        return Response(data, media_type=PARQUET, headers=headers)
     text = sheet.lines([columns, *cells])
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def parquet_file(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """Raises HttpError if this installation cannot write such files."""
+def row_model(page: type[BaseModel]) -> type:
+    """What the rows of a page are: the type of its only list."""
+    ((row,),) = (
+        get_args(kind) for kind in get_type_hints(page).values() if get_origin(kind) is list
+    )
+    return cast(type, row)
+
+
+def parquet_file(columns: Sequence[str], rows: Iterable[Sequence[Any]], row: type) -> bytes:
+    """Each column has the type that `row` declares for the name.
+
+    Raises HttpError if this installation cannot write such files.
+    """
     if importlib.util.find_spec("pyarrow") is None:
         raise HttpError(501, "this installation writes no Parquet: it needs farmiq[history]")
     from farmiq.plumbing import parquet  # noqa: PLC0415 - pyarrow is an extra
 
-    return parquet.write(parquet.from_rows(columns, rows))
+    declared = get_type_hints(row)
+    return parquet.write(parquet.from_rows({name: declared[name] for name in columns}, rows))
 
 
 def table(

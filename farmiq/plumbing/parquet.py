@@ -4,9 +4,9 @@ Whoever needs this imports it there: pyarrow takes 60 MB of memory.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, BinaryIO, Literal
-from uuid import UUID
+from datetime import date, datetime
+from types import NoneType
+from typing import Any, BinaryIO, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,18 +57,30 @@ def _stored(column: Any, kind: Kind) -> Any:
     return column.combine_chunks()
 
 
-def from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table to download: ids are text there, and so is a column of values of many kinds."""
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
-    return pa.table(dict(zip(names, map(_column, columns), strict=True)))
+# What a column is of, by the Python type of its values; all else is text.
+_OF = {
+    bool: pa.bool_(), int: pa.int64(), float: pa.float64(), date: pa.date32(), datetime: _MOMENT,
+}  # fmt: skip
 
 
-def _column(values: list[Any]) -> Any:
-    plain = [str(value) if isinstance(value, UUID) else value for value in values]
-    try:
-        return pa.array(plain)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else str(value) for value in values])
+def from_rows(types: Mapping[str, Any], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table to download, of columns of these Python types: the same for any rows, and for none.
+
+    Ids are text there, and so is what has values of many kinds.
+    """
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in types]
+    made = map(_column, columns, types.values())
+    return pa.table(dict(zip(types, made, strict=True)))
+
+
+def _column(values: list[Any], declared: Any) -> Any:
+    kinds = {kind for kind in get_args(declared) or (declared,) if kind is not NoneType}
+    kind = _OF.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is None:
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    if kind == pa.float64():
+        values = [None if value is None else float(value) for value in values]
+    return pa.array(values, kind)
 
 
 def write(table: Table) -> bytes:

@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from babel.messages.pofile import read_po
 
@@ -31,17 +32,20 @@ _SHAPES = {
     "quoted": r"'[^']*'",
     "instant": r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{5,8}Z",
 }
-# Values that are often a name, and stay as they are then.
-_NAMES = ("signal", "barn", "farm", "many")
+# Values that are often a name, and stay as they are then. What a farm or barn is called may be any
+# words; a signal or a list of many is looked for by its own words first.
+_PLACES = ("barn", "farm")
+_NAMES = ("signal", "many", *_PLACES)
 # Values that are texts themselves.
 _LONG = (WHOLE, REASON, "text", "missing", "reasons", "known")
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%(%)")
 _QUANTITY = re.compile(rf"({_NUMBER})(?: (.+))?", re.ASCII)
+_INSTANT = re.compile(rf"\b{_SHAPES['instant']}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """`strict` knows every value that has patterns of its own; `regex` takes any name too."""
+    """`strict` knows values that have patterns of their own; `regex` takes any name for them."""
 
     english: str
     translation: str
@@ -49,14 +53,27 @@ class _Pattern:
     regex: re.Pattern[str]
 
 
-def translated(text: str) -> str:
-    """A sentence in the language of the page; English, or a text that nobody knows, as it is."""
-    return translated_phrase("", text)
+def translated(text: str, zone: str | None = None) -> str:
+    """A sentence in the language of the page; English, or a text that nobody knows, as it is.
+
+    With the name of a zone, moments that it names are in that zone's time.
+    """
+    text = translated_phrase("", text)
+    if zone is None:
+        return text
+    return _INSTANT.sub(lambda match: _local(match[0], zone), text)
 
 
-def shown(text: str) -> str:
+def _local(instant: str, zone: str) -> str:
+    try:
+        return words.local(datetime.fromisoformat(instant), zone)
+    except (ValueError, OverflowError):
+        return instant
+
+
+def shown(text: str, zone: str | None = None) -> str:
     """Translated, and with a capital, as a line of its own."""
-    text = translated(text)
+    text = translated(text, zone)
     return text[:1].upper() + text[1:]
 
 
@@ -115,11 +132,12 @@ def _patterns(language: str) -> Mapping[str, Sequence[_Pattern]]:
     by_name: dict[str, list[str]] = {}
     for message in messages:
         by_name.setdefault(message.context or "", []).append(str(message.id))
+    unplaced = {name: known for name, known in by_name.items() if name not in _PLACES}
     unnamed = {name: known for name, known in by_name.items() if name not in _NAMES}
     made: dict[str, list[_Pattern]] = {}
     for message in messages:
         english = str(message.id)
-        strict = re.compile(_regex(english, by_name, named=True), re.DOTALL)
+        strict = re.compile(_regex(english, unplaced, named=True), re.DOTALL)
         regex = re.compile(_regex(english, unnamed, named=True), re.DOTALL)
         pattern = _Pattern(english, str(message.string), strict, regex)
         made.setdefault(message.context or "", []).append(pattern)

@@ -13,6 +13,7 @@ from farmiq.ui import i18n
 
 ROOT = Path(__file__).parents[2]
 CATALOGUES = sorted(i18n.FOLDER.glob("*/messages.po"))
+NAMES = {"FarmIQ", "PostgreSQL", "Apache-2.0", "PDF", "CSV", "fiq_…"}
 PLACEHOLDER = re.compile(r"%\((\w+)\)|%%|\{(\w+)\}")
 
 
@@ -22,6 +23,38 @@ def test_every_text_is_translated() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"run tools/texts and translate:\n{done.stdout}{done.stderr}"
+
+
+def test_no_text_hides_in_an_f_string() -> None:
+    """tools/texts does not see it there, so it would stay English."""
+    hidden = [
+        f"{file.relative_to(ROOT)}: {found}"
+        for file in sorted((ROOT / "farmiq").rglob("*.py"))
+        for found in re.findall(r"\{(?:_|ngettext)\(['\"].*", file.read_text(encoding="utf-8"))
+    ]
+    assert not hidden
+
+
+def test_no_template_has_words_outside_of_the_catalogue() -> None:
+    """But for names, and for the page of the design system, which is for developers."""
+    found = {
+        (file.name, text)
+        for file in sorted((ROOT / "farmiq").rglob("*.html"))
+        if file.name != "design.html"
+        for text in words_of(file.read_text(encoding="utf-8"))
+    }
+    assert {text for _name, text in found} <= NAMES, found
+
+
+def words_of(template: str) -> list[str]:
+    """What a browser would show that no expression or translation makes."""
+    for block in (r"\{#.*?#\}", r"\{%-?\s*trans\b.*?endtrans\s*-?%\}", r"\{%.*?%\}|\{\{.*?\}\}"):
+        template = re.sub(block, "", template, flags=re.DOTALL)
+    template = re.sub(r"<(script|style|svg|code)\b.*?</\1>", "", template, flags=re.DOTALL)
+    shown = re.findall(r'(?:aria-label|title|placeholder|alt)="([^"]*)"', template)
+    shown += re.sub(r"<[^>]*>", "\n", template).splitlines()
+    shown = [text for text in shown if not text.strip().startswith("/")]
+    return [text.strip() for text in shown if re.search(r"[A-Za-z]{3}", text.replace("&nbsp;", ""))]
 
 
 def test_languages_that_people_can_choose_have_a_catalogue() -> None:

@@ -132,8 +132,10 @@ def _state(view: queries.AckView) -> str:
 
 def _about(view: queries.AckView) -> tuple[str, ...]:
     where = ", ".join(filter(None, (view.barn, view.farm)))
-    since = f"{_('Since')} {words.local(view.opened_at, ZoneInfo(view.timezone))}"
-    what = f"{ui_words.severity(view.severity)}: {sentences.translated(view.message)}"
+    since = _("Since") + " " + words.local(view.opened_at, ZoneInfo(view.timezone))
+    what = (
+        f"{ui_words.severity(view.severity)}: {sentences.translated(view.message, view.timezone)}"
+    )
     return tuple(filter(None, (what, where, since)))
 
 

@@ -13,6 +13,12 @@ from farmiq.cloud.figures import forecast as forecasts
 from farmiq.lab.simulate.life.flocks import Life
 from tests.browser.pages.recount import Counted
 
+# A silo is where a lot went; feed of no lot is of the device that gave it out.
+_SILOS = """
+    select distinct coalesce(l.device_id, e.device_id) from feed_events e
+      left join feed_events l on l.event_type = 'feed.lot.received'
+        and l.feed_lot_id = e.feed_lot_id
+    where coalesce(l.device_id, e.device_id) is not null"""
 # Figures that are one query: the parameter is their key.
 _QUERIES = {
     "batch.placed_count": "select placed_count from batches where batch_id = %s",
@@ -51,9 +57,7 @@ _QUERIES = {
         select (payload ->> 'value')::float8 from barn_events where record_id = %(key)s
         union all select quantity_kg from feed_events where event_id::text = %(key)s""",
     "batches.running": "select count(*) from batches where closed_on is null and %s = ''",
-    "feed.silos": """
-        select count(distinct device_id) from feed_events
-        where event_type = 'feed.lot.received' and %s = ''""",
+    "feed.silos": f"select count(*) from ({_SILOS}) s where %s = ''",  # noqa: S608
 }
 _OF_BATCH = """
     with of_batch as (select * from batches where batch_id = %(key)s),
@@ -212,11 +216,9 @@ class Recount:
         return float(sum(row[1] for row in rows) / len(rows))
 
     def _low_silos(self) -> int:
-        silos = self._connection.execute(
-            "select distinct device_id from feed_events where event_type = 'feed.lot.received'"
-        ).fetchall()
-        left = [(self._stock(silo), self._daily_kg(silo)) for (silo,) in silos]
-        return sum(kg < 0 or kg / daily < 2 for kg, daily in left)
+        silos = self._connection.execute(_SILOS.encode()).fetchall()
+        left = [(self._stock(silo), silo) for (silo,) in silos]
+        return sum(kg < 0 or kg / self._daily_kg(silo) < 2 for kg, silo in left)
 
 
 def forecast_on(connection: Any, tenant_id: str, batch_id: str, on: date | None) -> Any:

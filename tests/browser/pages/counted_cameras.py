@@ -78,10 +78,13 @@ _WEEK_HOURS = """
 with wake as (
   select date_trunc('hour', coalesce(e.expected_at, p.captured_at)) as hour, case
     when p.payload_status is not null then p.payload_status
+    when a.first_at > e.expected_at then 'before it came'
     when e.expected_at + interval '10 minutes' > fn_now() then 'due'
     when d.pending_count = 0 and d.last_seen_at > e.expected_at + interval '1 hour' then 'lost'
     else 'overdue' end as state
   from expected_wakes e
+  left join (select device_id, min(assigned_at) as first_at from device_assignments group by 1) a
+    on a.device_id = e.device_id
   full join device_wake_payloads p on p.site_device_session_id = e.session_id
     and p.device_id = e.device_id and p.wake_window_index = e.wake_window_index
     and not p.overage_flag

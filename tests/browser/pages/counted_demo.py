@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from farmiq.farm.alerts import defaults
+from tests.browser.pages import counted_cameras
 from tests.browser.pages.recount import Counted
 
 # Judgements of several tables, which the tests of pages count on farms that are made so; and states
@@ -55,6 +56,20 @@ def _rules_on(connection: Any, _key: str, _address: str) -> Iterable[int]:
     return [own + sum(rule.enabled for rule in defaults.DEFAULTS)]
 
 
+def _hours_received(connection: Any, key: str, _address: str) -> Iterable[int]:
+    """A sensor's hours with readings, a station's with weighings, a camera's by its wakes."""
+    query = counted_cameras.QUERIES["device.hours_received"]
+    if not key.startswith("camera|"):
+        query = """
+            with heard as (
+              select device_id, bucket_start_at as at from telemetry_agg where "window" = '1h'
+              union select device_id, start_at from weight_sessions)
+            select count(distinct date_trunc('hour', at)) from heard
+            where device_id = split_part(%(key)s, '|', 2) and at >= (date_trunc('day',
+              now() at time zone 'Asia/Bangkok') - interval '6 days') at time zone 'Asia/Bangkok'"""
+    return (row[0] for row in connection.execute(query.encode(), {"key": key}).fetchall())
+
+
 def _of_program(what: str) -> Counted:
     def counted(connection: Any, key: str, address: str) -> Iterable[Any]:
         path = address.partition("?")[0].removeprefix("/programs").strip("/")
@@ -75,10 +90,10 @@ CLOUD: dict[str, Counted] = {
           and e.expected_at + interval '10 minutes' > fn_now()) {_TODAY}""",
     "today.gained_kg": """
         with kg as (select kpi_date, value from kpi_daily
-          where batch_id = %(key)s and kpi_type = 'weight_mean')
+          where batch_id = %(key)s and kpi_type = 'weight_mean' and value is not null
+            and kpi_date > (now() at time zone 'Asia/Bangkok')::date - 8)
         select (select value from kg order by kpi_date desc limit 1)
-          - (select value from kg where kpi_date >= (select max(kpi_date) from kg) - 7
-            order by kpi_date limit 1)""",
+          - (select value from kg order by kpi_date limit 1)""",
     "today.pipeline.edges": """
         select count(*) from edge_heartbeats where received_at > now() - interval '3 minutes'""",
     "devices.matching": """
@@ -92,16 +107,7 @@ CLOUD: dict[str, Counted] = {
     "device.weighings": """
         select count(*) from weight_sessions where device_id = split_part(%(key)s, '|', 2)
           and start_at > now() - interval '7 days'""",
-    # A sensor's hours with readings, a station's with weighings. A camera has been there for a few
-    # minutes: its only hour counts as long as nothing else is due in it.
-    "device.hours_received": """
-        with heard as (
-          select device_id, bucket_start_at as at from telemetry_agg where "window" = '1h'
-          union select device_id, start_at from weight_sessions)
-        select count(distinct date_trunc('hour', at)) from heard
-        where device_id = split_part(%(key)s, '|', 2) and at >= (date_trunc('day',
-          now() at time zone 'Asia/Bangkok') - interval '6 days') at time zone 'Asia/Bangkok'
-        union all select 1 where %(key)s like 'camera|%%'""",
+    "device.hours_received": _hours_received,
     "weighing.estimate_kg": f"select predicted_weight_kg {_ESTIMATE}",
     "weighing.confidence": f"select confidence {_ESTIMATE}",
     **{f"weighing.estimate_{name}": f"select (payload ->> '{name}')::float8 {_ESTIMATE}"
@@ -124,6 +130,9 @@ CLOUD: dict[str, Counted] = {
     "figures.sessions": _of_program("count(distinct e.session_id)"),
     "figures.expected": _of_program("count(*)"),
     "figures.completed": _of_program("count(*) filter (where p.payload_status = 'complete')"),
+    "figures.percent": _of_program(
+        "least(100, 100 * count(*) filter (where p.payload_status = 'complete') / count(*))"
+    ),
 }  # fmt: skip
 _RESULT = "from inference_results where session_id::text = %(key)s"
 EDGE: dict[str, Counted] = {

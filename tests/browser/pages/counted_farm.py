@@ -173,7 +173,8 @@ QUERIES: dict[str, Counted] = {
         where event_id::text = %(key)s""",
     "weighing.number": """
         select count(*) from weight_sessions w, weight_sessions me
-        where me.session_id::text = %(key)s and w.start_at <= me.start_at
+        where me.session_id::text = %(key)s
+          and (w.start_at, w.session_id) <= (me.start_at, me.session_id)
           and (w.start_at at time zone 'Asia/Bangkok')::date
             = (me.start_at at time zone 'Asia/Bangkok')::date""",
 }

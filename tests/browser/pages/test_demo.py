@@ -5,6 +5,7 @@ What services made of what devices sent is looked at here, not rows that a test 
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -138,8 +139,12 @@ def of_demo(*known: Mapping[str, Counted]) -> dict[str, Counted]:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_every_figure_of_the_demo_is_counted_again(tmp_path: Path, browser: Browser) -> None:
-    with stack.start(tmp_path / "demo", say=lambda _: None, shared_login=False) as engines:
-        site = asyncio.run(live(engines))
+    # The browser's own loop runs in this thread.
+    with (
+        stack.start(tmp_path / "demo", say=lambda _: None, shared_login=False) as engines,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        site = thread.submit(asyncio.run, live(engines)).result()
         wrong = [*see_cloud(browser, engines, site), *see_edge(browser, engines, site)]
     assert not wrong, f"{len(wrong)} problems:\n" + "\n".join(wrong)
 

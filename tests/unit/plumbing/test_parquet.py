@@ -2,7 +2,8 @@
 
 import csv
 import io
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -73,11 +74,24 @@ def test_groups_of_rows_without_what_was_asked_for_are_not_read() -> None:
     assert file.count < len(body) / 3
 
 
-def test_values_of_many_kinds_in_a_column_are_text() -> None:
-    made = [(UUID(int=1), 1, None), (UUID(int=2), "two", None)]
-    read = parquet.read_all(parquet.write(parquet.from_rows(["id", "value", "none"], made)))
-    assert read.to_pylist() == [
-        {"id": str(UUID(int=1)), "value": "1", "none": None},
-        {"id": str(UUID(int=2)), "value": "two", "none": None},
+def test_columns_have_their_declared_type_for_any_rows_and_for_none() -> None:
+    types = {
+        "id": UUID, "value": float | str, "kg": float | None, "count": int | None,
+        "on": date | None, "at": datetime, "is_odd": bool, "note": str | None,
+    }  # fmt: skip
+    made = [
+        (UUID(int=1), 1, 2, 3, date(2026, 5, 1), BEGIN, True, None),
+        (UUID(int=2), "two", Decimal("2.5"), None, None, BEGIN, False, None),
     ]
-    assert parquet.read_all(parquet.write(parquet.from_rows(["a"], []))).num_rows == 0
+    read = parquet.read_all(parquet.write(parquet.from_rows(types, made)))
+    assert [tuple(row.values()) for row in read.to_pylist()] == [
+        (str(UUID(int=1)), "1", 2.0, 3, date(2026, 5, 1), BEGIN, True, None),
+        (str(UUID(int=2)), "two", 2.5, None, None, BEGIN, False, None),
+    ]
+    empty = [(UUID(int=1), "x", None, None, None, BEGIN, False, None)]
+    for rows_of in ([], empty, made):
+        file = parquet.read_all(parquet.write(parquet.from_rows(types, rows_of)))
+        assert [str(field.type) for field in file.schema] == [
+            "string", "string", "double", "int64", "date32[day]", "timestamp[us, tz=UTC]", "bool",
+            "string",
+        ]  # fmt: skip

@@ -45,6 +45,34 @@ def test_the_stored_text_of_an_alert_gets_its_values_back() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stored", "english", "german_text"),
+    [
+        (
+            "temperature of d-1 in Barn 1 on Hill Farm above 38 °C: 41.25 °C at 2026-11-18 18:30Z",
+            "temperature of d-1 in Barn 1 on Hill Farm above 38 °C: 41.25 °C at 19 Nov 2026 01:30",
+            "Temperatur von d-1 in Barn 1, Hill Farm über 38 °C: 41,25 °C, 19. Nov. 2026 01:30",
+        ),
+        (
+            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 l at 2026-11-18 18:30Z",
+            "no CO2 reading in barn 1 on Hill for 1 hour: the last was 9 l at 19 Nov 2026 01:30",
+            "kein Messwert (CO2) in Stall 1, Hill, für 1 Stunde: zuletzt 9 l, 19. Nov. 2026 01:30",
+        ),
+        (
+            "mortality of the day in Barn 1 on Hill Farm above 1 %: 2 %",
+            "mortality of the day in Barn 1 on Hill Farm above 1 %: 2 %",
+            "Verluste des Tages in Barn 1, Hill Farm über 1 %: 2 %",
+        ),
+    ],
+)
+def test_places_are_worded_and_moments_are_those_of_the_site(
+    stored: str, english: str, german_text: str
+) -> None:
+    assert sentences.translated(stored, "Asia/Bangkok") == english
+    with i18n.use("de"):
+        assert sentences.translated(stored, "Asia/Bangkok") == german_text
+
+
 def test_a_metric_that_only_the_farm_knows_keeps_its_name() -> None:
     assert german("soil moisture in barn 3 above 3.5: 5") == "soil moisture in Stall 3 über 3,5: 5"
 

@@ -271,7 +271,7 @@ def tried(trial: Any, *, days: int, now: datetime, zone: ZoneInfo) -> Tried:
         rows=tuple(
             TriedRow(
                 subject=episode["subject"],
-                message=sentences.shown(episode["message"]),
+                message=sentences.shown(episode["message"], zone.key),
                 opened_at=episode["opened_at"],
                 opened=words.instant(episode["opened_at"], now=now, zone=zone),
                 resolved_at=episode["resolved_at"],

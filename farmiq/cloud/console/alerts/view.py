@@ -273,7 +273,7 @@ def row(episode: Episode, *, now: datetime, zone: ZoneInfo) -> Row:
         episode=episode,
         tone=TONES[episode.severity] if episode.is_open else "muted",
         severity=words.severity(episode.severity),
-        message=wording(episode.message, shown),
+        message=wording(episode.message, shown, zone.key),
         where=where(episode),
         since=words.instant(episode.opened_at, now=now, zone=zone),
         until=words.instant(episode.resolved_at, now=now, zone=zone) if episode.resolved_at else "",
@@ -301,9 +301,9 @@ def edge_name(edge_id: str) -> str:
     return edge_id if edge_id.startswith("edge") else _("edge %(id)s") % {"id": edge_id}
 
 
-def wording(message: str, beside: Quantity | None) -> str:
+def wording(message: str, beside: Quantity | None, zone: str) -> str:
     """The sentence of an alert, without the value of its begin where another stands beside it."""
-    return sentences.shown(message if beside is None else farm_rules.without_value(message))
+    return sentences.shown(message if beside is None else farm_rules.without_value(message), zone)
 
 
 def quantity(episode: Episode) -> Quantity | None:

@@ -147,7 +147,7 @@ def _alerts(alerts: Iterable[Alert], zone: ZoneInfo) -> Iterator[Event]:
     by_text: dict[tuple[date, str], list[Alert]] = {}
     for alert in alerts:
         on = alert.opened_at.astimezone(zone).date()
-        by_text.setdefault((on, sentences.shown(alert.message)), []).append(alert)
+        by_text.setdefault((on, sentences.shown(alert.message, zone.key)), []).append(alert)
     for (on, message), same in by_text.items():
         newest = max(same, key=lambda alert: alert.opened_at)
         is_open = any(alert.state in ("active", "acknowledged") for alert in same)

@@ -17,7 +17,7 @@ from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as sites
 from farmiq.cloud.console.sites.strips import Camera, State, Strip, Wake
 from farmiq.cloud.console.sites.view import Day, Site
-from farmiq.ui import words
+from farmiq.ui import i18n, words
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import marked, ngettext
 
@@ -165,8 +165,10 @@ class View:
 
     @property
     def date_words(self) -> str:
-        """As the document writes it (DB2-05), such as Jan 15, 2025."""
-        return completeness.day(self.session_date)
+        """In English as the document writes it (DB2-05), such as Jan 15, 2025."""
+        if i18n.language() == "en":
+            return completeness.day(self.session_date)
+        return words.day(self.session_date)
 
     @property
     def complete_percent(self) -> int | None:

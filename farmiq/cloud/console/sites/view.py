@@ -174,7 +174,7 @@ def two_weeks(days: Mapping[date, Day], *, today: date) -> tuple[DayCell, ...]:
 
 def _day_cell(at: date, day: Day | None) -> DayCell:
     if day is None:
-        return DayCell(at, "none", 0, f"{words.day(at)}: {_('no session')}")
+        return DayCell(at, "none", 0, _("%(day)s: no session") % {"day": words.day(at)})
     shown = completeness.shown(day.completed, day.expected)
     day_band = band(day)
     if shown is None:

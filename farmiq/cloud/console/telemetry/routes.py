@@ -150,7 +150,8 @@ class TelemetryPages(api.Routes):
 
     async def parquet(self, request: Request) -> Response:
         """The same as Parquet."""
-        data = await asyncio.to_thread(api.parquet_file, *await self._points(request))
+        columns, rows = await self._points(request)
+        data = await asyncio.to_thread(api.parquet_file, columns, rows, CloudBucket)
         return _file(request, data, "parquet", media_type=api.PARQUET)
 
     async def _points(self, request: Request) -> tuple[list[str], list[list[Any]]]:

@@ -15,6 +15,7 @@ from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.telemetry.view import PAGE, Barn, Row, address, late_from
 from farmiq.cloud.series import CloudBucket
 from farmiq.farm import points
+from farmiq.farm.alerts.rules import without_value
 from farmiq.farm.points import Step
 from farmiq.ui import sentences, words
 from farmiq.ui.charts import Column
@@ -230,7 +231,10 @@ class Chart:
 
     @property
     def marks(self) -> tuple[tuple[datetime, str], ...]:
-        return tuple((alert.opened_at, sentences.shown(alert.message)) for alert in self.alerts)
+        return tuple(
+            (alert.opened_at, sentences.shown(without_value(alert.message)))
+            for alert in self.alerts
+        )
 
     @property
     def decimals(self) -> int:

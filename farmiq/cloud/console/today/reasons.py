@@ -395,7 +395,7 @@ def _of_episodes(
             cause=_cause(episode, explained, cause_of),
             rank=Rank.WARNING if episode.severity == "warning" else Rank.CRITICAL,
             where=_episode_where(known, episode, devices, site),
-            why=alerts.wording(episode.message, quantity),
+            why=alerts.wording(episode.message, quantity, known.readings.company.timezone),
             episode_id=episode.episode_id,
             quantity=quantity,
             since=episode.opened_at,

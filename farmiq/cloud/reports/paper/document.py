@@ -289,7 +289,7 @@ def _alerts(paper: Sheet, alerts: Listed[Alert], timezone: str, *, with_barn: bo
             paper,
             wording.severity(alert),
             wording.alert_time(alert, zone),
-            barn + sentences.translated(alert.message),
+            barn + sentences.translated(alert.message, timezone),
             _TONES[alert.severity],
         )
 

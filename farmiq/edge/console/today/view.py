@@ -181,7 +181,7 @@ def _of_alerts(alerts: Sequence[Mapping[str, Any]], tenant: Tenant) -> list[Reas
             tone=_TONES[alert["severity"]],
             word=severities[alert["severity"]],
             where=place(alert["subject"], tenant.tenant_id),
-            why=sentences.shown(alert["message"]),
+            why=sentences.shown(alert["message"], tenant.timezone),
             since=alert["raised_at"],
             closes=(alert["kind"], alert["subject"]) if tenant.may("alerts", "operator") else None,
             key=str(alert["alert_id"]),

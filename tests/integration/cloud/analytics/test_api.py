@@ -82,6 +82,13 @@ async def test_figures_come_page_by_page_and_filtered(reader: Reader, analytics:
     rows = parquet.read_all(file.content).to_pylist()
     assert [",".join(rows[0])] == table[:1]
     assert [row["kpi_type"] for row in rows] == [line.split(",")[4] for line in table[1:]]
+    # Columns have the types of the answer in JSON, in a file without a row too.
+    none = await reader.get("kpis", format="parquet", from_=on(20))
+    schema = parquet.read_all(none.content).schema
+    assert schema == parquet.read_all(file.content).schema
+    assert [str(schema.field(name).type) for name in ("kpi_date", "value", "revision")] == [
+        "date32[day]", "double", "int64",
+    ]  # fmt: skip
 
 
 async def test_summary_has_the_animals_and_the_latest_figures(reader: Reader) -> None:

@@ -92,7 +92,7 @@ def test_value_is_the_one_that_matters(changes: dict[str, Any], expected: Any) -
         (
             "temperature in barn 3 above 38 °C: 38.4 °C at 2026-11-18 10:55Z",
             {"last_value": None},
-            "Temperature in barn 3 above 38 °C: 38.4 °C at 2026-11-18 10:55Z",
+            "Temperature in barn 3 above 38 °C: 38.4 °C at 18 Nov 2026 17:55",
         ),
         (
             "age of the oldest waiting event above 60 minutes: 2 hours",
