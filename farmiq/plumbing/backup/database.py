@@ -196,12 +196,19 @@ def verify(repository: Repository, base: Base) -> list[str]:
             problems.append(f"base {base.id} has other bytes than were written")
     except (RepositoryError, UnsealError) as error:
         problems.append(f"base {base.id}: {error}")
+    return problems + [
+        f"changes after base {base.id}: segment {name} is missing"
+        for name in missing(repository, base)
+    ]
+
+
+def missing(repository: Repository, base: Base) -> list[str]:
+    """Segments of changes that a restore of now would need after this base."""
     until = covered(repository)
-    if until is not None and until.segment > base.last_wal:
-        have = set(segments(repository))
-        gaps = [name for name in _between(base.last_wal, until.segment) if name not in have]
-        problems += [f"changes after base {base.id}: segment {name} is missing" for name in gaps]
-    return problems
+    if until is None or until.segment <= base.last_wal:
+        return []
+    have = set(segments(repository))
+    return [name for name in _between(base.last_wal, until.segment) if name not in have]
 
 
 def is_of_cluster(base: Base, url: str) -> bool:

@@ -156,14 +156,18 @@ class Site:
         if not self._await_repository(stop):
             return
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
-        archive.prepare()
+        is_new = archive.prepare()
 
         def by_the_clock() -> None:
             next_bucket = 0.0
+            is_broken: bool | None = True if is_new else None
             while not stop.is_set():
                 try:
-                    if self._base_is_due(base_hours):
+                    if is_broken is None:
+                        is_broken = self._is_broken()
+                    if is_broken or self._base_is_due(base_hours):
                         self.run(_log)
+                        is_broken = False
                         self.prune(days=days, at_least=at_least)
                         next_bucket = time.monotonic() + bucket_hours * 3600
                     elif time.monotonic() >= next_bucket:
@@ -319,6 +323,11 @@ class Site:
         if not bases or bases[-1].started_at < oldest_good:
             return True
         return not database.is_continued(bases[-1], self.url)
+
+    def _is_broken(self) -> bool:
+        """Whether changes after the newest base are missing: a restore would end at that base."""
+        bases = database.bases(self.repository)
+        return bool(bases and database.missing(self.repository, bases[-1]))
 
     def _tar(self) -> Iterator[bytes]:
         """Configuration is small: it is packed in memory."""

@@ -49,8 +49,15 @@ class WalArchive:
         self._covered: Covered | None = None
         self._noted_at = 0.0
 
-    def prepare(self) -> None:
-        """Make the slot: from now on the server keeps every change until it is received."""
+    def prepare(self) -> bool:
+        """Make the slot: from now on the server keeps every change until it is received.
+
+        Returns whether it is new: then changes before it may be in no base and in no file.
+        """
+        with psycopg.connect(self._url, connect_timeout=5) as connection:
+            known = connection.execute(
+                "select from pg_replication_slots where slot_name = %s", (SLOT,)
+            ).fetchone()
         self._spool.mkdir(parents=True, exist_ok=True, mode=0o700)
         done = subprocess.run(
             [*self._command(), "--create-slot", "--if-not-exists"],
@@ -61,6 +68,7 @@ class WalArchive:
         )
         if done.returncode:
             raise BackupError(f"pg_receivewal cannot make its slot: {done.stderr.strip()}")
+        return known is None
 
     def run(self, stop: threading.Event, *, every_s: float) -> None:
         """Until `stop`. An error of server or repository is logged and tried again."""

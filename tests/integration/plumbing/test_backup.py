@@ -241,6 +241,22 @@ def test_restored_cluster_is_backed_up_again_and_damaged_changes_are_found(
     ]
 
 
+@pytest.mark.req("BK-06")
+def test_changes_between_a_copy_and_the_first_stream_are_not_lost(
+    backed_up: site.Site, place: Path
+) -> None:
+    made = backed_up.run(_quiet)
+    first, _ = insert(backed_up.url)
+    with psycopg.connect(backed_up.url, autocommit=True) as connection:
+        connection.execute("select pg_switch_wal()")
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository)[-1].started_at > made.started_at)
+        second, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+    with restored(backed_up, place / "copy", None) as url:
+        assert numbers(url) == [first, second]
+
+
 def test_backups_of_another_cluster_in_the_same_folder_are_refused(backed_up: site.Site) -> None:
     made = backed_up.run(_quiet)
     other = msgspec.structs.replace(made, system_id="1")
