@@ -37,8 +37,9 @@ _HEADERS = {
 _PAGE = """<!doctype html>
 <html lang="{language}"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-<style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:2rem auto;padding:0 1rem;
-color-scheme:light dark}}button{{font:inherit;padding:.8rem 1.2rem;width:100%}}</style></head>
+<style>:root{{color-scheme:light dark}}
+body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:2rem auto;padding:0 1rem}}
+button{{font:inherit;padding:.8rem 1.2rem;width:100%}}</style></head>
 <body><main><h1>{title}</h1>{paragraphs}{form}</main></body></html>
 """
 _FORM = '<form method="post"><button type="submit">{label}</button></form>'

@@ -43,6 +43,8 @@ async def test_get_shows_one_button_and_changes_nothing(
     assert page.text.count("<button") == 1
     assert "Barn 1, North Farm" in page.text
     assert "<script>" not in page.text
+    # On the whole page: at night it is opened in a dark room.
+    assert ":root{color-scheme:light dark}" in page.text
     assert page.headers["referrer-policy"] == "no-referrer"
     assert page.headers["cache-control"] == "no-store"
     assert state(site) == before == ("active", None, None)
