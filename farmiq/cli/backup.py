@@ -149,7 +149,8 @@ def restore(
 
     Checks the files, replays the changes, and stops. At the edge every station is asked to send
     again what it still has (`edge.restored`), as soon as the edge runs on the restored database:
-    what the edge has already, it stores once.
+    what the edge has already, it stores once. Exit code 3: changes are missing in the repository,
+    and the newest state is the one before them.
     """
     from datetime import UTC
 
@@ -168,14 +169,22 @@ def restore(
     count = 0
     if bucket_url:
         count = chosen.restore_bucket(objects.Source(bucket_url), to=moment, say=say)
+    lost = chosen.lost_changes() if moment is None else []
     terminal.print_result(
-        {"data": restored.data, "files": files, "objects": count, "stations": stations},
+        {
+            "data": restored.data,
+            "files": files,
+            "objects": count,
+            "stations": stations,
+            "lost_changes": lost,
+        },
         f"{restored.data}: the database; start PostgreSQL on it and name it in "
         f"FARMIQ_{site.upper()}_DB_URL",
         *([f"{files}: settings and keys as they were"] if files else []),
         *([f"{stations} stations will be asked to send again what they have"] if stations else []),
+        *([f"changes from segment {lost[0]} on are missing: they are not in it"] if lost else []),
     )
-    return 0
+    return 3 if lost else 0
 
 
 def drill(

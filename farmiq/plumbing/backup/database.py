@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -273,7 +273,7 @@ def restore(
     if account is not None:
         _give(folder, account)
     restored = Restored(folder, port=port, url=url, account=account, programs=programs)
-    restored.recover(target)
+    restored.recover(target, lost=missing(repository, base))
     return restored
 
 
@@ -303,8 +303,11 @@ class Restored:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = conninfo.make_conninfo(url, host="127.0.0.1", port=port)
 
-    def recover(self, target: Target) -> None:
-        """Replay changes up to the target and become writable. Raises BackupError."""
+    def recover(self, target: Target, *, lost: Sequence[str] = ()) -> None:
+        """Replay changes up to the target and become writable. Raises BackupError.
+
+        `lost` are segments of changes that are not there: nothing behind them can be replayed.
+        """
         recovery = {
             "restore_command": f'cp "{self._changes}/%f" "%p"',
             "recovery_target_action": "promote",
@@ -315,6 +318,11 @@ class Restored:
         except BackupError as error:
             if target.at is None or _BEFORE_TARGET not in str(error):
                 raise
+            if lost:
+                raise BackupError(
+                    f"the changes up to that moment are not all there: segment {lost[0]} is "
+                    "missing. Choose an earlier moment, or leave --to away for what can be had"
+                ) from None
             # Nothing was committed after that moment: the end of the changes is that moment.
             self.start(recovery)
 

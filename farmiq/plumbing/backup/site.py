@@ -164,7 +164,7 @@ class Site:
             while not stop.is_set():
                 try:
                     if is_broken is None:
-                        is_broken = self._is_broken()
+                        is_broken = bool(self.lost_changes())
                     if is_broken or self._base_is_due(base_hours):
                         self.run(_log)
                         is_broken = False
@@ -324,10 +324,10 @@ class Site:
             return True
         return not database.is_continued(bases[-1], self.url)
 
-    def _is_broken(self) -> bool:
-        """Whether changes after the newest base are missing: a restore would end at that base."""
+    def lost_changes(self) -> list[str]:
+        """Segments of changes after the newest base that are not there: a restore ends at them."""
         bases = database.bases(self.repository)
-        return bool(bases and database.missing(self.repository, bases[-1]))
+        return database.missing(self.repository, bases[-1]) if bases else []
 
     def _tar(self) -> Iterator[bytes]:
         """Configuration is small: it is packed in memory."""

@@ -257,6 +257,29 @@ def test_changes_between_a_copy_and_the_first_stream_are_not_lost(
         assert numbers(url) == [first, second]
 
 
+@pytest.mark.req("BK-05")
+def test_restore_says_that_changes_are_missing(backed_up: site.Site, place: Path) -> None:
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository))
+        for _ in range(3):
+            _, end = insert(backed_up.url)
+            with psycopg.connect(backed_up.url, autocommit=True) as connection:
+                connection.execute("select pg_switch_wal()")
+        wait_for(lambda: is_covered(backed_up, end))
+    assert backed_up.lost_changes() == []
+    last_of_base = database.bases(backed_up.repository)[-1].last_wal
+    lost = min(name for name in database.segments(backed_up.repository) if name > last_of_base)
+    (place / "repository" / "wal" / lost).unlink()
+    assert backed_up.lost_changes() == [lost]
+    with (
+        pytest.raises(BackupError, match=f"segment {lost} is missing"),
+        restored(backed_up, place / "end", end),
+    ):
+        pass
+    with restored(backed_up, place / "newest", None) as url:
+        assert len(numbers(url)) < 3
+
+
 def test_backups_of_another_cluster_in_the_same_folder_are_refused(backed_up: site.Site) -> None:
     made = backed_up.run(_quiet)
     other = msgspec.structs.replace(made, system_id="1")
