@@ -191,8 +191,13 @@ def _of_site(site: str, settings: EdgeSettings | CloudSettings) -> dict[str, Pro
         async with _connected(db_url) as tx:
             return await site_checks.partitions(site, tx)
 
+    async def drill() -> Finding:
+        async with _connected(db_url) as tx:
+            return await site_checks.drill(site, tx)
+
     probes: dict[str, Probe] = {
         f"{site} months": partitions,
+        f"{site} drill": drill,
         f"{site} version": partial(site_checks.version, address, site),
         f"{site} jobs": partial(site_checks.jobs, address, token),
     }

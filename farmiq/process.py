@@ -12,6 +12,7 @@ from farmiq import __version__, config, crash, services
 from farmiq.messages.contract import CONTRACT
 from farmiq.plumbing import connections, db, http, log, migrations, presence, tokens
 from farmiq.plumbing.backoff import Backoff
+from farmiq.plumbing.backup import marks
 from farmiq.plumbing.runtime import run
 
 GARBAGE = 100_000
@@ -65,6 +66,7 @@ async def run_services(what: str, environment: Mapping[str, str]) -> int:
         for service in mine:
             parts[service.name] = _run(service, own, server.part(service.name), schema)
         parts[f"{site} presence"] = _stay(schema, [service.name for service in mine], revision)
+        parts[f"{site} backup marks"] = _show_backups(schema)
         parts[f"{site} http"] = http.serve(
             server, host=own.http_host, port=own.http_port, tls=own.tls
         )
@@ -119,6 +121,11 @@ async def _run(
 async def _stay(schema: "Schema", names: list[str], revision: str) -> None:
     await schema.until_right()
     await presence.stay(schema.url, services=names, version=__version__, revision=revision)
+
+
+async def _show_backups(schema: "Schema") -> None:
+    await schema.until_right()
+    await marks.watch(schema.url)
 
 
 class Schema:

@@ -15,6 +15,7 @@ from farmiq import __version__, config
 from farmiq.edge.identity import Identity
 from farmiq.farm import months
 from farmiq.plumbing import db
+from farmiq.plumbing.backup import marks
 from farmiq.plumbing.bus.amqp import QueueCount
 from farmiq.plumbing.tls import Tls
 from farmiq.plumbing.tokens import TokenError
@@ -32,6 +33,8 @@ MAX_JOB_AGE_S = 36 * 3600.0
 # How much older than wanted a backup may be: a copy takes a while.
 BACKUP_SLACK = 2.0
 MAX_WAL_AGE_S = 900.0
+# A quarter, and some days.
+MAX_DRILL_AGE_S = 100 * 86_400.0
 READINGS = {"edge": "telemetry_raw", "cloud": "telemetry_readings"}
 CONTEXT = "/api/v1/edges/context"
 
@@ -221,3 +224,25 @@ def _backups(site: str, environment: Mapping[str, str]) -> Finding:
     old = age_h > settings.base_hours * BACKUP_SLACK
     old = old or wal_s is None or wal_s > max(MAX_WAL_AGE_S, settings.wal_s * BACKUP_SLACK)
     return f"the last copy is {age_h:,.0f} h old; {stored}", start if old else ""
+
+
+async def drill(site: str, tx: db.Connection) -> Finding:
+    """What the last drill and the last reading of the backup found, wherever they ran."""
+    if await db.fetch_value(tx, "select to_regclass('backup_marks') is null"):
+        return "its schema is too old to say", ""
+    return check_drill(site, await marks.read(tx), now=datetime.now(UTC))
+
+
+def check_drill(site: str, noted: Mapping[str, marks.Mark], *, now: datetime) -> Finding:
+    """Pure: a site that never had a drill may be new."""
+    for name, command in ((marks.DRILL, f"drill {site}"), (marks.VERIFY, f"backup verify {site}")):
+        if name in noted and (problem := noted[name].problem):
+            words = f"`farmiq {command}` of {noted[name].at:%Y-%m-%d %H:%M} UTC found: {problem}"
+            return words, f"the backup cannot be trusted: mend it, then `farmiq {command}`"
+    if marks.DRILL not in noted:
+        return "no drill was made yet", ""
+    age_s = (now - noted[marks.DRILL].at).total_seconds()
+    remedy = f"`farmiq drill {site}` proves that the backup can be restored"
+    return f"the last was {age_s / 86_400:,.0f} days ago", (
+        remedy if age_s > MAX_DRILL_AGE_S else ""
+    )

@@ -7,7 +7,7 @@ import typer
 from farmiq.cli import alert_cloud, alert_notification, terminal
 
 app = terminal.Group(
-    "Alerts: `ls` and `close` of the edge (FARMIQ_EDGE_DB_URL), the rest of the cloud "
+    "Alerts: `ls`, `close` and `silence` of the edge (FARMIQ_EDGE_DB_URL), the rest of the cloud "
     "(FARMIQ_CLOUD_DB_URL), or of a running demo.\n\n"
     "docs/operate/alerts.md says how a rule reads and when people are called.",
 )

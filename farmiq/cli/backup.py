@@ -1,6 +1,7 @@
 """`farmiq backup`, `restore` and `drill`: copies of a site, and the proof that they work."""
 
 import os
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,8 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from farmiq.config.backup import BackupSettings
     from farmiq.plumbing.backup.database import Account
     from farmiq.plumbing.backup.site import Site
@@ -20,6 +23,8 @@ app = terminal.Group(
     "drill` proves that it can be restored. More in docs/operate/backup.md."
 )
 SITES = ("edge", "cloud")
+# So many problems are noted in words.
+NAMED = 5
 SiteName = Annotated[str, typer.Argument(help="edge or cloud.")]
 # Images of the edge are copied as they come; what the cloud has, its edges have for days.
 NEW_OBJECTS = {
@@ -113,7 +118,8 @@ def list_(site: SiteName) -> int:
 @app.command("verify")
 def verify(site: SiteName) -> int:
     """Read every byte that a restore would read. Exit code 3: something is missing or damaged."""
-    problems = site_of(site).verify(terminal.progress())
+    with _noted(site, "verify") as problems:
+        problems.extend(site_of(site).verify(terminal.progress()))
     terminal.print_result({"problems": problems}, *(problems or ["all is well"]))
     return 3 if problems else 0
 
@@ -182,8 +188,9 @@ def drill(
 ) -> int:
     """Restore the backup elsewhere and compare every table with the live one, row by row.
 
-    The report says how long it took. A drill that fails raises the alert `backup.drill` at the
-    edge. Exit code 3: the copy differs. Needs a running `farmiq backup stream`.
+    The report says how long it took. A drill that fails is told by `farmiq doctor` and by the rules
+    of Prometheus until one succeeds, and at the edge by the alert `backup.drill`. Exit code 3: the
+    copy differs. Needs a running `farmiq backup stream`.
     """
     import shutil
     import tempfile
@@ -193,23 +200,19 @@ def drill(
     folder = into or Path(tempfile.mkdtemp(prefix="farmiq-drill-", dir="/var/tmp"))
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
-    chosen = site_of(site)
     try:
-        report = chosen.drill(
-            folder,
-            account=_account(user),
-            port=_free_port(),
-            name=f"farmiq-drill-{os.getpid()}",
-            say=terminal.progress(),
-        )
-    except Exception as error:
-        _report_drill(site, chosen.url, f"it could not be done: {error}")
-        raise
+        with _noted(site, "drill") as problems:
+            report = site_of(site).drill(
+                folder,
+                account=_account(user),
+                port=_free_port(),
+                name=f"farmiq-drill-{os.getpid()}",
+                say=terminal.progress(),
+            )
+            problems.extend([*report.differences, *report.problems])
     finally:
         if into is None:
             shutil.rmtree(folder, ignore_errors=True)
-    problems = [*report.differences, *report.problems]
-    _report_drill(site, chosen.url, "; ".join(problems[:5]))
     outcome = "every table is the same" if report.is_clean else f"{len(problems)} differ"
     terminal.print_result(
         msgspec.to_builtins(report),
@@ -307,7 +310,35 @@ def _hours_since(moment: datetime | None) -> float:
     return 24.0 + max(past_h, 0.0)
 
 
-def _report_drill(site: str, url: str, problem: str) -> None:
+@contextmanager
+def _noted(site: str, mark: str) -> "Iterator[list[str]]":
+    """Note at the site what was found; that it could not be done at all is found too."""
+    terminal.check_known(site, SITES, f"there is no site {site!r}; choose")
+    url = terminal.needed(f"FARMIQ_{site.upper()}_DB_ADMIN_URL", terminal.environment())
+    problems: list[str] = []
+    try:
+        yield problems
+    except Exception as error:
+        _note(site, mark, url, f"it could not be done: {error}")
+        raise
+    _note(site, mark, url, "; ".join(problems[:NAMED]))
+
+
+def _note(site: str, mark: str, url: str, problem: str) -> None:
+    """A repository can be read when its site is gone: then nobody is told."""
+    import psycopg
+
+    from farmiq.plumbing.backup import marks
+
+    try:
+        marks.note(url, mark, problem=problem)
+        if (site, mark) == ("edge", marks.DRILL):
+            _alert(url, problem)
+    except psycopg.OperationalError as error:
+        terminal.progress()(f"not noted at the site, which does not answer: {error}")
+
+
+def _alert(url: str, problem: str) -> None:
     """At the edge an alert says that the last drill failed, and is closed by one that did not."""
     import asyncio
 
@@ -318,16 +349,15 @@ def _report_drill(site: str, url: str, problem: str) -> None:
     async def once() -> None:
         async with await psycopg.AsyncConnection.connect(url) as tx:
             if not problem:
-                await alerts.close(tx, kind="backup.drill", subject=site, by="farmiq drill")
+                await alerts.close(tx, kind="backup.drill", subject="edge", by="farmiq drill")
                 return
             alert = alerts.Alert(
                 "backup.drill",
-                site,
+                "edge",
                 "critical",
-                f"the backup cannot be trusted: {problem}. To do: `farmiq backup verify {site}`",
+                f"the backup cannot be trusted: {problem}. To do: `farmiq backup verify edge`",
                 whole_edge=True,
             )
             await alerts.raise_(tx, alert)
 
-    if site == "edge":
-        asyncio.run(once())
+    asyncio.run(once())

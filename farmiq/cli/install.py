@@ -1,8 +1,10 @@
 """`farmiq install` and `farmiq prepare`: a machine becomes an edge, a cloud or a weigh station."""
 
+import hashlib
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from farmiq.install.steps import Target
 
 SITES = ("edge", "cloud", "device")
-# Answers that the cloud gave.
-ENROLLED = ("issuer", "audience")
+# Answers that the cloud gave, and the hash of the code that they were given for.
+ENROLLED = ("issuer", "audience", "name", "code_sha256")
 
 
 def install(
@@ -45,13 +47,14 @@ def install(
     """Make this machine an edge, a cloud or a weigh station, with its engines, under systemd.
 
     Asks at most five questions, each with a default; without a terminal the defaults are taken.
-    Answers are remembered: the second run asks nothing, changes what differs (after an upgrade the
-    units), and says so. Exit code 3: something is left for a person to do.
+    Answers are remembered: the second run asks nothing, changes what differs, restarts services
+    whose unit or code is new (after an upgrade), and says so. A code that the edge was enrolled
+    with is not used again. Exit code 3: something is left for a person to do.
 
     docs/operate/deploy.md tells what is made, and how it was tested.
     """
     from farmiq import __version__
-    from farmiq.install import steps
+    from farmiq.install import release, steps
 
     terminal.check_known(site, SITES, f"there is no {site!r}; choose")
     if purge and not undo:
@@ -64,18 +67,24 @@ def install(
     given = _answers(site, target, answers)
     program = program or _program(target)
     plan = _plan(site, target, given, program)
+    earlier = steps.read(target, site)
+    code = release.marks(plan.steps, target)
+    stale = [name for name in code if earlier and earlier.code.get(name) != code[name]]
     if dry_run:
         wanted = [step.describe() for step in steps.lacking(plan.steps, target)]
-        return _report(wanted, plan, tense="would make or change ")
+        return _report(wanted, stale, plan, tense="would make or change ")
     _check_reachable(target, program)
-    done = steps.apply(plan.steps, target, site=site, version=__version__, answers=given)
+    apply = partial(steps.apply, target=target, site=site, version=__version__, code=code)
+    # Until they were started again the note has the old code.
+    done = apply(plan.steps, answers=given, code=earlier.code if earlier else {})
     if given.get("code"):
         given = _enroll(given, target)
         plan = _plan(site, target, given, program)
-        done += steps.apply(plan.steps, target, site=site, version=__version__, answers=given)
-    if done and target.is_live:
-        _start(site, done)
-    return _report(done, plan, tense="made or changed ")
+        done += apply(plan.steps, answers=given, code=earlier.code if earlier else {})
+    if (done or stale) and target.is_live:
+        _start(site, done, stale)
+    apply(plan.steps, answers=given)
+    return _report(done, stale, plan, tense="made or changed ")
 
 
 def prepare(
@@ -113,12 +122,13 @@ def _answers(site: str, target: "Target", file: Path | None) -> dict[str, str]:
     earlier = steps.read(target, site)
     if file is not None:
         given = prompts.read(file.read_text(encoding="utf-8"), site)
-        known = (
-            {}
-            if earlier is None
-            else {name: value for name, value in earlier.answers.items() if name in ENROLLED}
-        )
-        return prompts.complete(site, {**known, **given}, target, None)
+        known = earlier.answers if earlier else {}
+        known = {name: known[name] for name in ENROLLED if "issuer" in known and name in known}
+        if given.get("code") and _sha256(given["code"]) != known.get("code_sha256"):
+            return prompts.complete(site, given, target, None)
+        # Enrolled already: the name is the one that the cloud knows.
+        code = {"code": ""} if known else {}
+        return prompts.complete(site, {**given, **known, **code}, target, None)
     typed = (
         _prompt if sys.stdin.isatty() and not terminal.wants_json() and earlier is None else None
     )
@@ -172,20 +182,28 @@ def _enroll(answers: dict[str, str], target: "Target") -> dict[str, str]:
     return {
         **answers,
         "code": "",
+        "code_sha256": _sha256(answers["code"]),
         "name": made["edge_cluster_id"],
         "issuer": made["issuer"],
         "audience": made["audience"],
     }
 
 
-def _start(site: str, done: list[str]) -> None:
-    """Tell systemd; units that run and have changed start again."""
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _start(site: str, done: list[str], stale: list[str]) -> None:
+    """Tell systemd; units that run and have changed, or whose code has, start again.
+
+    In one call: systemd orders them, engines first, and the services after their preparation.
+    """
     changed = [Path(text.split()[-1]).name for text in done if "/etc/systemd/system/" in text]
     _systemctl("daemon-reload")
     _systemctl("start", f"farmiq-{site}.target")
-    for name in changed:
-        if name.endswith(".service"):
-            _systemctl("try-restart", name)
+    again = dict.fromkeys([*(name for name in changed if name.endswith(".service")), *stale])
+    if again:
+        _systemctl("try-restart", *again)
 
 
 def _systemctl(*arguments: str) -> None:
@@ -225,11 +243,12 @@ def _undo(site: str, target: "Target", *, purge: bool) -> int:
     return 0
 
 
-def _report(done: list[str], plan: "Plan", *, tense: str) -> int:
+def _report(done: list[str], stale: list[str], plan: "Plan", *, tense: str) -> int:
     terminal.print_result(
-        {"changed": done, "to_do": plan.to_do},
+        {"changed": done, "new_code": stale, "to_do": plan.to_do},
         *(f"{tense}{text}" for text in done),
-        *(() if done else ("nothing to change",)),
+        *(f"new code: {name} is started again if it runs" for name in stale),
+        *(() if done or stale else ("nothing to change",)),
         *(f"to do: {text}" for text in plan.to_do),
     )
     return 3 if plan.to_do else 0

@@ -80,6 +80,7 @@ WITHOUT_DAYS: dict[str, str] = {
     "alert_steps": "goes with its episode in alert_episodes",
     "telemetry_archives": "goes with its file, after CLOUD_TELEMETRY_RAW_RETENTION_DAYS",
     "processes": "goes when its process ends, or was not heard for minutes",
+    "backup_marks": "a row for each thing that a backup does; each is written over",
     "edge_invites": "a row for each invitation, with the hash of a code that has expired",
     "sign_ins": "goes when it has expired, with the next sign-in of anybody",
 }  # fmt: skip

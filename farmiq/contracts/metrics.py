@@ -25,6 +25,7 @@ LABELS = {
     "how": "ways to drop rows",
     "kind": "words of the code for what was refused, or for a way to send",
     "limit": "limits of HTTP connections",
+    "mark": "what a backup does: copy, change, verify, drill",
     "name": "leases that one of several processes holds",
     "outcome": "words of the code for how it ended",
     "output": "kinds of sirens",

@@ -38,6 +38,8 @@ class Note(msgspec.Struct, frozen=True):
     version: str
     answers: dict[str, str]
     made: list[Made]
+    # The code that each service was started with, at the last run.
+    code: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,13 @@ def lacking(steps: Iterable[Step], target: Target) -> list[Step]:
 
 
 def apply(
-    steps: Sequence[Step], target: Target, *, site: str, version: str, answers: dict[str, str]
+    steps: Sequence[Step],
+    target: Target,
+    *,
+    site: str,
+    version: str,
+    answers: dict[str, str],
+    code: dict[str, str],
 ) -> list[str]:
     """Do what is lacking; returns that in words. Noted after each step: none is made unnoticed."""
     earlier = read(target, site)
@@ -206,8 +214,8 @@ def apply(
         if not step.is_done(target):
             made |= {(item.kind, item.name): item for item in step.do(target)}
             done.append(step.describe())
-            _write(target, Note(site, version, answers, list(made.values())))
-    note = Note(site, version, answers, list(made.values()))
+            _write(target, Note(site, version, answers, list(made.values()), code))
+    note = Note(site, version, answers, list(made.values()), code)
     if note != earlier:
         _write(target, note)
     return done

@@ -258,7 +258,12 @@ class _Client(smtplib.SMTP):
         self._begin_tls(domain)
         if where.user is not None and where.password is not None:
             self.login(where.user, where.password)
-        refused = self.send_message(message)
+        # As its policy has it: send_message would put a > before lines that begin with "From ".
+        refused = self.sendmail(
+            message["From"].addresses[0].addr_spec,
+            [address.addr_spec for address in message["To"].addresses],
+            message.as_bytes(),
+        )
         if refused:
             raise smtplib.SMTPRecipientsRefused(refused)
 

@@ -17,6 +17,7 @@ from tests.sql import catalog
 # Not a company's data: which migrations were applied, the clock of tests, whose turn it is.
 NOT_OF_A_COMPANY = {
     "schema_migrations", "test_clock", "believed_clock", "calendar_clock", "leases", "processes",
+    "backup_marks",
     "broker_cursors", "telemetry_dirty", "telemetry_state", "bus_queues", "deletions",
 }  # fmt: skip
 # Only services read these; people see nothing of them, not even their own.

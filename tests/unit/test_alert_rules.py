@@ -99,6 +99,10 @@ SERIES: dict[str, dict[str, str]] = {
     "FarmiqMonthsStopped": {
         'farmiq_chore_last_success_seconds{chore="telemetry.months"}': "stops 3"
     },
+    "FarmiqBackupOld": {'farmiq_backup_last_seconds{mark="copy"}': "level -172801"},
+    "FarmiqBackupChangesBehind": {'farmiq_backup_last_seconds{mark="change"}': "stops 2"},
+    "FarmiqBackupFailed": {'farmiq_backup_failed{mark="drill"}': "level 1"},
+    "FarmiqBackupDrillOld": {'farmiq_backup_last_seconds{mark="drill"}': "level -8640001"},
     "FarmiqTracesDropped": {'farmiq_trace_spans_total{outcome="dropped"}': "rises"},
 }
 

@@ -1,6 +1,7 @@
 """`farmiq upgrade check` on databases of the last release and of this version."""
 
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,10 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from farmiq import cli, upgrade
+from farmiq import cli, site_checks, upgrade
 from farmiq.messages.contract import CONTRACT
 from farmiq.plumbing import migrations, sealing
+from farmiq.plumbing.backup import database, repository
 from farmiq.services import SQL
 from tests.conftest import Database
 from tests.support import release
@@ -89,6 +91,23 @@ def test_without_a_young_backup_it_does_not_begin(
     monkeypatch.setenv("FARMIQ_BACKUP_KEY_FILE", str(tmp_path / "key"))
     assert check()[1]["backup"]["detail"] == "there is none"
     now = datetime.now(UTC)
+    kept = repository.open_at(
+        f"file://{tmp_path}/copies/edge", keys=sealing.read_keys(tmp_path / "key")
+    )
+    base = database.Base(
+        id="1", started_at=now, ended_at=now, first_wal="", last_wal="", size_bytes=1, sha256="",
+        server_version="18", system_id="1",
+    )  # fmt: skip
+    kept.write_document("base/1/about.json", base)
+    assert check()[1]["backup"]["go"]
+    sealing.write_new_key(tmp_path / "another.key")
+    monkeypatch.setenv("FARMIQ_BACKUP_KEY_FILE", str(tmp_path / "another.key"))
+    code, seen = check()
+    assert (code, seen["backup"]["go"]) == (3, False)
+    assert "its key is not in the key file" in seen["backup"]["detail"]
+    detail, remedy = site_checks._backups("edge", os.environ)
+    assert "its key is not in the key file" in detail
+    assert remedy == "correct FARMIQ_BACKUP_URL and its key"
     assert not upgrade.check_backup(lambda: now - timedelta(hours=5), hours=4).go
     assert upgrade.check_backup(lambda: now - timedelta(hours=3), hours=4).go
 

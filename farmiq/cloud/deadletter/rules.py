@@ -62,7 +62,8 @@ class BusDeadLetter:
     @property
     def kind(self) -> str:
         """The reason without what is specific to one letter: letters of a kind are a group."""
-        return _SPECIFIC.sub("…", self.reason)[:_MAX_LENGTH]
+        parts = _SPECIFIC.sub("…", self.reason).split("; ")
+        return "; ".join(dict.fromkeys(parts))[:_MAX_LENGTH]
 
     def described(self) -> dict[str, Any]:
         return asdict(self)

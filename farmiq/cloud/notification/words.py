@@ -14,7 +14,7 @@ from farmiq.messages.alerts import AlertRule
 from farmiq.ui import i18n, sentences
 from farmiq.ui import words as ui_words
 from farmiq.ui.i18n import gettext as _
-from farmiq.ui.i18n import marked
+from farmiq.ui.i18n import marked, ngettext
 
 MAX_SUBJECT = 160
 MAX_MESSAGE = 1000
@@ -95,7 +95,7 @@ def render(facts: Facts, language: str = "en") -> Words:
         lines = [head, "", *(f"{label + ':':<{max(width, 10)}}{text}" for label, text in named)]
         if facts.step in {"opened", "worsened", "escalated"}:
             lines += ["", _("What to do") + ": " + sentences.translated(advice)]
-    return Words(_cut(subject, MAX_SUBJECT), "\n".join(lines), content)
+    return Words(cut(subject, MAX_SUBJECT), "\n".join(lines), content)
 
 
 def trial(channel_id: str, *, by: str, language: str = "en") -> Words:
@@ -123,7 +123,12 @@ def _opening(facts: Facts) -> str:
             return _("%(severity)s, it became worse") % named
         case "escalated" if facts.minutes_unanswered:
             named["minutes"] = str(facts.minutes_unanswered)
-            return _("%(severity)s, nobody has acknowledged for %(minutes)s minutes") % named
+            counted = ngettext(
+                "%(severity)s, nobody has acknowledged for %(minutes)s minute",
+                "%(severity)s, nobody has acknowledged for %(minutes)s minutes",
+                facts.minutes_unanswered,
+            )
+            return counted % named
         case "escalated":
             return _("%(severity)s, nobody has acknowledged") % named
         case "acknowledged":
@@ -243,8 +248,9 @@ def _iso(at: datetime | None) -> str | None:
 def _one_line(text: str) -> str:
     """Without line breaks and other control characters: it may come from a device."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return _cut(" ".join(shown.split()), MAX_MESSAGE)
+    return cut(" ".join(shown.split()), MAX_MESSAGE)
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int) -> str:
+    """The text, or its beginning with an ellipsis."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -4,6 +4,7 @@ run:      pg_basebackup --tar--> gzip --> sealed --> repository base/<id>/
 restore:  repository --> data folder, changes (WAL) --> PostgreSQL replays them up to the moment
 """
 
+import contextlib
 import io
 import os
 import re
@@ -27,6 +28,8 @@ from farmiq.plumbing.backup.sealed import UnsealError
 
 BASE, WAL, COVERED = "base/", "wal/", "wal-covered.json"
 RESTORED_WITHIN_S = 3600.0
+# For changes and what PostgreSQL writes while it replays them.
+LEAST_FREE_BYTES = 256 * 2**20
 _ABOUT, _ARCHIVE = "about.json", "base.tar.gz"
 _HISTORY = ".history"
 _BEFORE_TARGET = "recovery ended before configured recovery target was reached"
@@ -60,6 +63,8 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     server_version: str
     system_id: str
+    # 0: of a version that did not say it.
+    unpacked_bytes: int = 0
 
 
 class Covered(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,12 +124,16 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
         "--no-password",
     ]  # fmt: skip
     name = f"{BASE}{base_id}/{_ARCHIVE}"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
-    ) as process:
+    with (
+        _holding_changes(url),
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)
+        ) as process,
+    ):
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         assert process.stderr is not None  # noqa: S101
-        written = repository.write(name, streams.packed(streams.pieces_of(process.stdout)))
+        given = streams.Counted(streams.pieces_of(process.stdout))
+        written = repository.write(name, streams.packed(given))
         problem = process.stderr.read().decode("utf-8", "replace").strip()
     if process.returncode:
         repository.delete(name)
@@ -138,6 +147,7 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
         last_wal=last_wal,
         size_bytes=written.size_bytes,
         sha256=written.sha256,
+        unpacked_bytes=given.size_bytes,
         **facts,
     )
     # Written last: a base without it is unfinished and counts for nothing.
@@ -233,7 +243,9 @@ def restore(
     data, changes = folder / "data", folder / "wal"
     if data.exists():
         raise BackupError(f"{data} is there already: restore into a new folder")
-    data.mkdir(parents=True, mode=0o700)
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_room(base, folder)
+    data.mkdir(mode=0o700)
     changes.mkdir(mode=0o700)
     unpack(repository.read(f"{BASE}{base.id}/{_ARCHIVE}"), data)
     verify_command = [programs.path("pg_verifybackup"), "--no-parse-wal", str(data)]
@@ -256,6 +268,17 @@ def restore(
     restored = Restored(folder, port=port, url=url, account=account, programs=programs)
     restored.recover(target)
     return restored
+
+
+def _check_room(base: Base, folder: Path) -> None:
+    """Before hours of unpacking; how much the changes take besides is not known."""
+    needed = max(base.unpacked_bytes, base.size_bytes) + LEAST_FREE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"{folder} has {free / 1e6:,.0f} MB free, and base {base.id} needs "
+            f"{needed / 1e6:,.0f} MB: restore into a folder on a larger disk"
+        )
 
 
 class Restored:
@@ -348,6 +371,21 @@ def environment(url: str) -> dict[str, str]:
     given = conninfo.conninfo_to_dict(url)
     named = {_LIBPQ[key]: str(value) for key, value in given.items() if key in _LIBPQ}
     return {"LC_ALL": "C", **named}
+
+
+@contextlib.contextmanager
+def _holding_changes(url: str) -> Iterator[None]:
+    """What is written while the copy is made belongs to it: the server keeps it that long.
+
+    The slot of changes does not help: what was received from it may be recycled. This one goes
+    with its session, also if we are killed.
+    """
+    with psycopg.connect(url, connect_timeout=5, autocommit=True) as connection:
+        connection.execute(
+            "select pg_create_physical_replication_slot(%s, true, true)",
+            (f"farmiq_base_{connection.info.backend_pid}",),
+        )
+        yield
 
 
 def _look(url: str) -> tuple[datetime, str, dict[str, Any]]:

@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 
 from farmiq.plumbing import log as logs
-from farmiq.plumbing.backup import database, drill, objects, streams
+from farmiq.plumbing.backup import database, drill, marks, objects, streams
 from farmiq.plumbing.backup.database import Account, BackupError, Base, Programs, Restored, Target
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.plumbing.backup.sealed import UnsealError
@@ -79,6 +79,7 @@ class Site:
             written = self.repository.write(f"{FILES}{base.id}.tar.gz", streams.packed(self._tar()))
             say(f"files      {written.size_bytes / 1e6:,.1f} MB packed")
         self.copy_bucket(say)
+        marks.note(self.url, marks.COPY, at=base.ended_at)
         return base
 
     def copy_bucket(self, say: Say) -> None:

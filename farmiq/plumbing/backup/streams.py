@@ -38,6 +38,19 @@ class Stream(io.RawIOBase):
         return count
 
 
+class Counted:
+    """Pieces, and how many bytes they had; known when all were taken."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.size_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self.size_bytes += len(piece)
+            yield piece
+
+
 def pieces_of(opened: IO[bytes]) -> Iterator[bytes]:
     while piece := opened.read(PIECE_BYTES):
         yield piece

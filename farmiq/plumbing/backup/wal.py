@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 import psycopg
 
 from farmiq.plumbing import log as logging
-from farmiq.plumbing.backup import database, streams
+from farmiq.plumbing.backup import database, marks, streams
 from farmiq.plumbing.backup.database import BackupError, Covered, Programs
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 
@@ -45,6 +46,8 @@ class WalArchive:
         # Where the server stood after it ended its last file, and which file that was.
         self._position: str | None = None
         self._segment = ""
+        self._covered: Covered | None = None
+        self._noted_at = 0.0
 
     def prepare(self) -> None:
         """Make the slot: from now on the server keeps every change until it is received."""
@@ -71,6 +74,7 @@ class WalArchive:
                         self.end_segment()
                         waited_s = 0.0
                     self.store_received()
+                    self._note()
                     wait_s = _FIRST_WAIT_S
                 except (psycopg.Error, RepositoryError) as error:
                     log.warning("backup.wal_waits", error=str(error), wait_s=wait_s)
@@ -109,14 +113,24 @@ class WalArchive:
     def _note_quiet(self, at: datetime) -> None:
         """Nothing was written since the last file ended: once that is stored, all is."""
         if not self._ended:
-            covered = Covered(at=at, segment=self._segment)
-            self._repository.write_document(database.COVERED, covered)
+            self._cover(Covered(at=at, segment=self._segment))
 
     def _note_covered(self, segment: str) -> None:
         done = [covered for covered in self._ended if covered.segment <= segment]
         if done:
-            self._repository.write_document(database.COVERED, done[-1])
+            self._cover(done[-1])
             self._ended = [covered for covered in self._ended if covered not in done]
+
+    def _cover(self, covered: Covered) -> None:
+        self._repository.write_document(database.COVERED, covered)
+        self._covered = covered
+
+    def _note(self) -> None:
+        """Say it at the site too; rarely, since that is a change of the database itself."""
+        due = time.monotonic() >= self._noted_at + marks.EVERY_S or not self._noted_at
+        if self._covered is not None and due:
+            marks.note(self._url, marks.CHANGE, at=self._covered.at)
+            self._noted_at = time.monotonic()
 
     def _command(self) -> list[str]:
         return [

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -240,6 +241,68 @@ def test_restored_cluster_is_backed_up_again_and_damaged_changes_are_found(
     ]
 
 
+def test_backups_of_another_cluster_in_the_same_folder_are_refused(backed_up: site.Site) -> None:
+    made = backed_up.run(_quiet)
+    other = msgspec.structs.replace(made, system_id="1")
+    backed_up.repository.write_document(f"{database.BASE}{made.id}/about.json", other)
+    before = backed_up.repository.names("")
+    with pytest.raises(BackupError, match="backups of another database"):
+        backed_up.run(_quiet)
+    # The stream must not add changes either: those of two clusters have the same names.
+    with pytest.raises(BackupError, match="backups of another database"):
+        backed_up.stream(
+            threading.Event(), wal_s=WAL_S, base_hours=24, bucket_hours=24, days=30, at_least=2
+        )
+    assert backed_up.repository.names("") == before
+
+
+def test_copy_of_a_busy_server_has_the_changes_that_were_made_meanwhile(
+    backed_up: site.Site, place: Path
+) -> None:
+    """The server recycles what it wrote at every checkpoint, faster than the copy is made."""
+
+    class Churning(repository.Folder):
+        def put(self, name: str, pieces: Iterable[bytes]) -> None:
+            super().put(name, self._churned(pieces) if name.startswith("base/") else pieces)
+
+        def _churned(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+            taken = iter(pieces)
+            yield next(taken)
+            with psycopg.connect(backed_up.url, autocommit=True) as connection:
+                for _ in range(12):
+                    connection.execute("insert into readings default values")
+                    connection.execute("select pg_switch_wal()")
+                connection.execute("checkpoint")
+                connection.execute("checkpoint")
+            yield from taken
+
+    kept = Repository(Churning(place / "busy"), sealing.read_keys(place / "key"))
+    busy = dataclasses.replace(backed_up, repository=kept)
+    busy.run(_quiet)
+    assert busy.verify(_quiet) == []
+    wait_for(lambda: _slots(backed_up.url) == 0)
+    with restored(busy, place / "copy", None) as url:
+        assert len(numbers(url)) == 12
+
+
+def _slots(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("select count(*) from pg_replication_slots").fetchone()
+    return int(row[0]) if row else 0
+
+
+def test_restore_without_room_is_refused_before_it_begins(
+    backed_up: site.Site, place: Path
+) -> None:
+    made = backed_up.run(_quiet)
+    assert made.unpacked_bytes > made.size_bytes
+    huge = msgspec.structs.replace(made, unpacked_bytes=2**60)
+    backed_up.repository.write_document(f"{database.BASE}{made.id}/about.json", huge)
+    with pytest.raises(BackupError, match="restore into a folder on a larger disk"):
+        backed_up.restore(place / "new", to=None, account=account(), port=free_port(), say=_quiet)
+    assert list((place / "new").iterdir()) == []
+
+
 STREAM = """
 import sys, threading
 from pathlib import Path
@@ -383,12 +446,15 @@ def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
             command = [sys.executable, "-m", "farmiq", "backup", "list", "edge"]
             wait_for(lambda: subprocess.run(command, env=variables, check=False).returncode == 0)
             report = json.loads(farmiq("drill", "edge", "--into", str(place / "new"), "--json"))
+            noted = {("copy", ""), ("change", ""), ("drill", "")}
+            wait_for(lambda: _marks(backed_up.url) == noted)
         finally:
             stream.terminate()
     assert stream.returncode == 0
     assert report["differences"] == []
     assert report["rows"] > 0
     assert "all is well" in farmiq("backup", "verify", "edge")
+    assert ("verify", "") in _marks(backed_up.url)
     (place / "restored").mkdir(mode=0o711)
     told = json.loads(farmiq("restore", "edge", "--into", str(place / "restored"), "--json"))
     assert told["stations"] == 1
@@ -408,6 +474,11 @@ def test_commands_back_up_drill_and_restore_an_edge_that_calls_its_stations(
     finally:
         copy.stop()
     assert commands == [("station-1", "edge.restored")]
+
+
+def _marks(url: str) -> set[tuple[str, str]]:
+    with psycopg.connect(url) as connection:
+        return set(connection.execute("select mark, problem from backup_marks").fetchall())
 
 
 @pytest.mark.req("BK-03")

@@ -13,7 +13,7 @@ MESSAGE: dict[str, Any] = {
     "sender": "FarmIQ <alerts@example.com>",
     "to": ["ann@example.com"],
     "subject": "Too hot in barn 3: 31 °C",
-    "text": "Look at once.\n.\nไก่ 31 °C\n",
+    "text": "Look at once.\n.\nFrom barn 3: ไก่ 31 °C\n",
 }
 
 

@@ -71,6 +71,7 @@ async def test_healthy_edge_is_good_and_exits_0() -> None:
     assert set(found) == {
         "edge database", "edge broker", "edge services", "edge outbox", "edge quarantine",
         "edge key", "edge disk", "edge clock", "edge months", "edge version", "edge jobs",
+        "edge drill",
     }  # fmt: skip
 
 

@@ -156,3 +156,9 @@ def test_message_has_the_count_the_most_frequent_reasons_and_the_command() -> No
     assert message.endswith(
         f"; …. Repair the cause, then: farmiq dlq redrive --queue {PILE} --tenant t-001"
     )
+
+
+def test_kind_says_a_reason_once() -> None:
+    reason = "missing field `a` - at `$`; missing field `b` - at `$`; no zone"
+    found = rules.read(PILE, delivered(b"{}", **{deliveries.REASON: reason}))
+    assert found.kind == "missing field … - at …; no zone"

@@ -3,6 +3,7 @@
 The same on a booted Debian: tools/prove-install.
 """
 
+import asyncio
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from farmiq.install import prompts, sites, units
 from farmiq.install.steps import File, InstallError, Target
 from farmiq.lab.stack import broker, debian, engine
 from tests.support.engines import state_dir
+from tests.support.http_receiver import http_receiver
 
 ROOT = Path(__file__).parents[3]
 DEPLOY_PAGE = ROOT / "docs" / "operate" / "deploy.md"
@@ -116,6 +118,52 @@ def _backups(machine: Path) -> set[Path]:
     return {path for path in (machine / "etc").iterdir() if path.name.endswith("-")} | {
         machine / "etc" / name for name in ("shadow", "gshadow", "subuid", "subgid")
     }
+
+
+@pytest.mark.req("UP-01")
+def test_services_whose_code_is_new_are_started_again_though_no_unit_changed(machine: Path) -> None:
+    venv = machine / "opt/farmiq/venv"
+    record = venv / "lib/python3.11/site-packages/farmiq-0.1.0.dist-info/RECORD"
+    record.parent.mkdir()
+    record.write_text("farmiq/api.py,sha256=old,1\n")
+    root = ("edge", "--root", str(machine))
+    first = run(*root, "--answers", str(answered(machine, "edge")), code=3)
+    assert first["new_code"] == []
+    assert run(*root, code=3)["new_code"] == []
+
+    record.write_text("farmiq/api.py,sha256=new,1\n")
+    ours = {f"farmiq-{name}.service" for name in ("prepare", "edge", "backup", "verify", "drill")}
+    assert set(run(*root, "--dry-run", code=3)["new_code"]) == ours
+    again = run(*root, code=3)
+    assert set(again["new_code"]) == ours
+    assert again["changed"] == []
+    assert run(*root, code=3)["new_code"] == []
+
+    (venv / "bin/weed").write_text("#!/bin/sh\n# another\n")
+    assert run(*root, code=3)["new_code"] == ["farmiq-store.service"]
+
+
+async def test_same_answers_with_the_same_code_do_not_enrol_again(machine: Path) -> None:
+    answers = answered(machine, "edge")
+    words = ("edge", "--root", str(machine), "--answers", str(answers))
+    made = {"edge_cluster_id": "barn-7", "tenants": ["t"], "issuer": "i", "audience": "a"}
+    async with http_receiver() as cloud:
+        cloud.body = json.dumps(made).encode()
+        text = answers.read_text() + f"cloud={cloud.url}\n"
+        answers.write_text(text + "code=one\n")
+        await asyncio.to_thread(run, *words)
+        environment = (machine / "etc/farmiq/edge.env").read_text()
+        assert 'FARMIQ_EDGE_CLUSTER_ID="barn-7"' in environment
+        for again in ("code=one\n", ""):
+            answers.write_text(text + again)
+            assert (await asyncio.to_thread(run, *words))["changed"] == []
+        assert (machine / "etc/farmiq/edge.env").read_text() == environment
+        assert [posted.json()["code"] for posted in cloud.posted] == ["one"]
+
+        answers.write_text(text + "code=two\n")
+        await asyncio.to_thread(run, *words)
+        assert [posted.json()["code"] for posted in cloud.posted] == ["one", "two"]
+    assert "one" not in (machine / "var/lib/farmiq/edge.json").read_text().split('"')
 
 
 def test_at_most_five_questions_are_asked_and_each_has_a_default(machine: Path) -> None:

@@ -18,7 +18,9 @@ from farmiq.plumbing.outgoing import Answer
 # Less than a claim lasts (jobs.CLAIM_S): who still sends has not lost it.
 DEADLINE_S = 20.0
 MAX_TEXT = 3_500
+# Of a short message; its link is whole whatever that costs, and so much of the subject.
 MAX_SHORT = 300
+MIN_SHORT_SUBJECT = 40
 MAX_ERROR = 300
 PUSH_TTL_S = 86_400
 # What a test message opens in the console.
@@ -202,13 +204,21 @@ def _content(message: Claimed, link: str | None) -> dict[str, Any]:
     }
 
 
+def _short(subject: str, link: str | None) -> str:
+    """Subject and link. A link that is cut acknowledges nothing, so the subject is."""
+    if link is None:
+        return words.cut(subject, MAX_SHORT)
+    room = MAX_SHORT - len(link) - 1
+    return f"{words.cut(subject, max(room, MIN_SHORT_SUBJECT))} {link}"
+
+
 def _values(message: Claimed, link: str | None) -> Mapping[str, Any]:
     """What the names of a template stand for."""
     text = _text(message, link)
     return {
         **_content(message, link),
         "text": text if len(text) <= MAX_TEXT else message.body[:MAX_TEXT],
-        "short": " ".join(filter(None, (message.subject, link)))[:MAX_SHORT],
+        "short": _short(message.subject, link),
         "priority": words.PRIORITIES.get(message.severity, 3),
         "address": message.address,
         "farm": message.content.get("farm") or message.content.get("farm_id"),

@@ -84,7 +84,7 @@ async def test_templates_of_ntfy_telegram_sms_and_others_are_filled(
         await running.put(f"alert-channels/{channel_id}", body)
     addresses = {"ntfy": "barn-1", "telegram": "-100", "sms": "+66812345678"}
     await running.put("alert-contacts/ann", {"name": "Ann", "addresses": addresses})
-    site.open(message='hot"}, {"chat_id": "eve')
+    site.open(message='hot"}, {"chat_id": "eve' + " and hotter" * 20)
     await site.until_ended(3)
     by_path = {posted.path: posted for posted in receiver.posted}
     ntfy = by_path["/"].json()
@@ -96,6 +96,9 @@ async def test_templates_of_ntfy_telegram_sms_and_others_are_filled(
     sms = parse_qs(by_path["/sms"].body.decode())
     assert sms["To"] == ["+66812345678"]
     assert "Critical: hot" in sms["Body"][0]
+    # Whatever is cut of a short message, the link is whole.
+    (link,) = LINK.findall(telegram["text"])
+    assert sms["Body"][0].endswith(f"… {link}")
     assert by_path["/sms"].headers["x-key"] == "k"
 
 

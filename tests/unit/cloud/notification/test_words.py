@@ -95,6 +95,8 @@ def test_escalated_and_acknowledged_messages_say_so() -> None:
     assert render(facts(step="escalated")).subject.startswith(
         "Critical, nobody has acknowledged for 15 minutes: "
     )
+    said = render(facts(step="escalated", minutes_unanswered=1))
+    assert said.subject.startswith("Critical, nobody has acknowledged for 1 minute: ")
     said = render(facts(step="acknowledged", acknowledged_by="Ann (ann)", note="on my way"))
     assert said.subject.startswith("Acknowledged by Ann (ann): ")
     assert "Note:     on my way" in said.text
