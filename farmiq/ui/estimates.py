@@ -25,6 +25,8 @@ REASONS = {
     "too_blurred": marked("the picture is blurred"),
     "no_contrast": marked("the picture has too little contrast"),
     "scene_changed": marked("the scale looks unlike its picture without an animal"),
+    "unusable_reference": marked("the picture of the empty scale is too dark or blurred"),
+    "animal_in_reference": marked("the picture of the empty scale shows an animal"),
     "poor_frame": marked("the picture is too poor"),
     "not_decodable": marked("the picture cannot be read"),
     "not_in_the_store": marked("the picture is gone"),

@@ -119,8 +119,8 @@ class Inference:
             facts = (await call("reference", data or b"")).facts
         except InputRejectedError as error:
             return silent(f"not_decodable: {error}", 1)
-        if not facts["is_usable"]:
-            return silent("unusable_reference", 1)
+        if facts["problem"]:
+            return silent(facts["problem"], 1)
         async with db.transaction(self._pool) as tx:
             await store.set_reference(tx, job, image)
         return silent("empty_scale", 1)

@@ -35,7 +35,7 @@ def _measure(data: bytes, *, reference_bytes: int) -> Made:
 
 
 def _reference(data: bytes) -> Made:
-    return {"is_usable": frames.is_usable_reference(data)}, b""
+    return {"problem": frames.problem_of_reference(data)}, b""
 
 
 def _monitor(data: bytes, *, state_bytes: int) -> Made:

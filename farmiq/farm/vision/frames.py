@@ -32,6 +32,11 @@ HAND, SLENDER = 0.05, 13.5
 CUT_OFF, CUT_OFF_ALONE = 0.13, 0.35
 # Without a reference something must stand out from the floor by its colour.
 MIN_CONTRAST = 0.3
+# A picture of the empty scale shows an animal: how far two ways to find it agree, its share of the
+# frame, and of the rectangle around it; a platform fills its own. Of the outline: how far from a
+# straight line a side may be.
+SEEN_ALONE, MIN_ALONE, RECTANGLE = 0.6, 0.03, 0.88
+STRAIGHT, CORNERS = 0.03, 4
 # A frame of a camera that is not calibrated is so long.
 SIDE_UNITS = 1000.0
 
@@ -118,6 +123,30 @@ def is_usable_reference(image: bytes) -> bool:
     except (pictures.UnreadableError, MemoryError):
         return False
     return _problem_of_light(quality) is None
+
+
+def problem_of_reference(image: bytes) -> str | None:
+    """Why it cannot be the picture of the empty scale, or None.
+
+    An animal is looked for without anything to compare with, so only one that stands out is seen:
+    whole in the frame, of other colours than the floor, and without the four sides of a platform.
+    """
+    if not is_usable_reference(image):
+        return "unusable_reference"
+    result = masks.find(decode(image), None)
+    if result.contrast < MIN_CONTRAST or result.agreement < SEEN_ALONE:
+        return None
+    largest = masks.components(result.mask)[0]
+    is_whole = MIN_ALONE <= largest.mean() <= MAX_ANIMAL and not _at_the_edge(largest)
+    return "animal_in_reference" if is_whole and not _is_platform(largest) else None
+
+
+def _is_platform(part: Mask) -> bool:
+    """Whether straight lines around it have four corners, or it fills the rectangle around it."""
+    hull = cv2.convexHull(shape.outline(part))
+    corners = cv2.approxPolyDP(hull, STRAIGHT * cv2.arcLength(hull, True), True)
+    _, sides, _ = cv2.minAreaRect(hull)
+    return len(corners) <= CORNERS or bool(part.sum() >= RECTANGLE * sides[0] * sides[1])
 
 
 def decode(data: bytes) -> Image:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from farmiq.farm.vision import estimate, frames
 from farmiq.farm.vision import mask as masks
@@ -114,6 +114,28 @@ def test_unusable_reference_is_as_none(reference: bytes, place: Place) -> None:
     measured = frames.measure(place.frame, reference=reference)
     assert measured.quality["reference"] == 0.0
     assert frames.is_usable_reference(place.reference)
+
+
+def test_a_picture_of_the_empty_scale_that_shows_an_animal_is_refused() -> None:
+    """And none that is empty, with a platform of another colour or without."""
+    for seed, skin in ((0, "pink"), (2, "brown"), (12, "pink"), (5, "brown")):
+        scene = Scene(seed)
+        shown = scenes.animal(np.random.default_rng(seed), skin=skin)
+        frame = scene.render([(shown, Pose())], seed + 1).jpeg()
+        assert frames.problem_of_reference(frame) == "animal_in_reference", (seed, skin)
+    for seed in (0, 2, 4, 9, 12, 31):
+        empty = Image.open(io.BytesIO(Scene(seed).empty(seed).jpeg()))
+        platform = empty.copy()
+        width, height = empty.size
+        corners = [(0.25, 0.2), (0.8, 0.22), (0.75, 0.8), (0.2, 0.76)]
+        ImageDraw.Draw(platform).polygon(
+            [(x * width, y * height) for x, y in corners], fill=(40, 90, 160)
+        )
+        for shown_empty in (empty, platform):
+            file = io.BytesIO()
+            shown_empty.save(file, "JPEG")
+            assert frames.problem_of_reference(file.getvalue()) is None, seed
+    assert frames.problem_of_reference(picture(0)) == "unusable_reference"
 
 
 def png_of(width: int, height: int) -> bytes:
