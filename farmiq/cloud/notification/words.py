@@ -1,5 +1,6 @@
 """Pure: what a message about an episode says, in plain words and in the language of who gets it."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,9 +88,12 @@ def render(facts: Facts, language: str = "en") -> Words:
     )
     content = _content(facts, _one_line(facts.message), advice, language)
     with i18n.use(language):
-        what, where = _one_line(sentences.translated(facts.message, facts.timezone)), _where(facts)
+        what = _one_line(sentences.translated(facts.message, facts.timezone))
         head = f"{_opening(facts)}: {what}"
-        subject = f"{head} ({where})" if where and where not in what else head
+        places = _places(facts)
+        unnamed = ", ".join(shown for name, shown in places if not _names(what, name))
+        subject = f"{head} ({unnamed})" if unnamed else head
+        where = ", ".join(shown for _name, shown in places)
         named = [(label, text) for label, text in _lines(facts, where) if text]
         width = max(len(label) for label, _text in named) + 2
         lines = [head, "", *(f"{label + ':':<{max(width, 10)}}{text}" for label, text in named)]
@@ -178,13 +182,26 @@ def local(at: datetime, zone: ZoneInfo) -> str:
     return f"{day}, {here:%H:%M} ({zone.key}, UTC{offset[:3]}:{offset[3:5]})"
 
 
-def _where(facts: Facts) -> str:
-    barn = facts.barn or (_named(_("barn %(name)s"), facts.barn_id))
-    farm = facts.farm or (_named(_("farm %(name)s"), facts.farm_id))
+def _places(facts: Facts) -> list[tuple[str, str]]:
+    """(name, how it is shown) of where it is, the smallest first."""
+    barn = facts.barn or _named(_("barn %(name)s"), facts.barn_id)
+    farm = facts.farm or _named(_("farm %(name)s"), facts.farm_id)
     device = _named(_("device %(name)s"), facts.device_id)
     edge = _named(_("edge %(name)s"), facts.edge_cluster_id) if not farm else None
     batch = _named(_("batch %(name)s"), facts.batch_id) if not barn else None
-    return _one_line(", ".join(filter(None, (barn, farm, device, batch, edge))))
+    places = (
+        (facts.barn or facts.barn_id, barn),
+        (facts.farm or facts.farm_id, farm),
+        (facts.device_id, device),
+        (facts.batch_id, batch),
+        (facts.edge_cluster_id, edge),
+    )
+    return [(_one_line(name), _one_line(shown)) for name, shown in places if name and shown]
+
+
+def _names(text: str, name: str) -> bool:
+    """Whether the text names this place; a barn that is called 30 is not what is above 30 °C."""
+    return not name.isdigit() and bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))
 
 
 def _named(pattern: str, name: str | None) -> str | None:

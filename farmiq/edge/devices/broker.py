@@ -182,7 +182,9 @@ def _rejection_alert(kind: str, sender: str, text: str) -> Alert:
     if kind in (TAKEOVER, BACK):
         pattern = worded("the broker let in %(sender)s: %(text)s. To do: %(todo)s")
     message = pattern % {"sender": sender, "text": text, "todo": _TO_DO[kind]}
-    return Alert(kind, sender, "warning" if kind in (FORM, RETAINED, BACK) else "security", message)
+    if kind == BACK:  # every cut of the network makes some
+        return Alert(kind, sender, "info", message)
+    return Alert(kind, sender, "warning" if kind in (FORM, RETAINED) else "security", message)
 
 
 # --- floods

@@ -51,6 +51,12 @@ def test_message_says_what_where_since_when_value_limit_and_what_to_do() -> None
     assert said.content["opened_at"] == "2026-11-18T04:02:00Z"
 
 
+def test_subject_names_a_place_once() -> None:
+    what = "temperature of d-010 in 30 on North Farm above 30 °C"
+    said = render(facts(message=what, barn="30"))
+    assert said.subject == f"Critical: {what} (30)"
+
+
 def test_resolved_message_says_until_when_and_asks_for_nothing() -> None:
     said = render(facts(step="resolved", state="resolved", resolved_at=OPENED, last_value=28.0))
     assert said.subject.startswith("Resolved: temperature")

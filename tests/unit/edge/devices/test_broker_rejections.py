@@ -79,7 +79,7 @@ def test_a_crowd_of_senders_shares_an_alert() -> None:
 @pytest.mark.parametrize(
     ("client_id", "own_ids", "severity"),
     [
-        ("t/d/agent-1", True, "warning"),
+        ("t/d/agent-1", True, "info"),
         ("t/d/agent-1", False, "security"),
         ("edge-ingress-gateway", True, "security"),
     ],
