@@ -227,7 +227,7 @@ def test_operator_corrects_an_entry_and_sees_what_is_wrong(
     )
     page.get_by_label("How many animals are dead?").fill("1")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator(".banner").first).to_contain_text("Entered.")
+    expect(page.locator(".banner").filter(has_text="Entered.")).to_be_visible()
     corrections = rows(
         cloud_db,
         "select replaces is not null from posted_events where posted_by = %s order by posted_at",
