@@ -370,7 +370,7 @@ def _dishes(plan: Plan, say: Say) -> list[Result]:
                 "rounds": "20, 30 and 50 % of the dish",
                 "forecasts": ", ".join(str(len(found)) for found in inside.values()),
             },
-            sound=all(MIN_INSIDE <= share <= MAX_INSIDE for share in shares.values()),
+            sound=MIN_INSIDE <= statistics.fmean(every) <= MAX_INSIDE,
         ),
     ]
 

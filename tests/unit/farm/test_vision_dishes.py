@@ -91,8 +91,8 @@ def test_worked_example_of_the_documents_gives_its_forecast() -> None:
     changes = (0.02, 0.04, 0.06, 0.09, 0.12, 0.15, 0.19)
     measured = [Measurement(day, value) for day, value in enumerate(changes, start=2)]
     found = curve.forecast(measured, 0.3)
-    assert (round(found.earliest_day, 1), round(found.day, 1)) == (9.4, 10.7)
-    assert round(found.latest_day or 0, 1) == 11.6
+    assert (round(found.earliest_day, 1), round(found.day, 1)) == (10.0, 11.0)
+    assert round(found.latest_day or 0, 1) == 12.6
     assert curve.forecast(measured, 0.15) == Forecast(7, 7, 7, is_passed=True)
 
 

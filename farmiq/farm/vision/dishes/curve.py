@@ -25,13 +25,11 @@ LOOK_BACK_DAYS, LOOK_BACK_MEASUREMENTS = 6.0, 8
 AHEAD_TIMES, MAX_AHEAD_DAYS = 2.0, 60.0
 # A measurement's own error, in the line's units, and the least error of a day.
 MEASURED_SD, LEAST_SD_DAYS = 0.012, 0.25
-# The true growth bends: colonies that are born later make it faster than the line at first, those
-# that meet, or meet the rim, slower later. By so much of the days ahead, for each share of the dish
-# that the threshold lies above the one where both are even. Set by simulated dishes (D-561).
-BEND, EVEN_SHARE = 1.2, 0.3
-# How far off that may still be, as a share of the days ahead: to the early side, and to the late
-# one, where it grows with the threshold.
-EARLY_SHARE, LATE_SHARE, LATE_SHARE_MORE = 0.35, 0.1, 0.4
+# The true growth bends: colonies that meet, or meet the rim, cover less than the line says, the
+# more the higher the threshold. By so much of the days ahead for a whole dish, and how far off that
+# may still be to the early side, and, for a whole dish, to the late one. Set by simulated dishes so
+# that one forecast of ten misses on each side (D-561).
+BEND, EARLY_SHARE, LATE_SHARE = 0.4, 0.25, 1.5
 # Standard normal: 80 % lie within so many standard deviations.
 Z80 = 1.2815515655446004
 # A share that is covered fully has no logarithm.
@@ -111,9 +109,8 @@ def forecast(measurements: Sequence[Measurement], threshold: float) -> Forecast:
             )
         )
     sd = math.hypot(math.hypot(sd_last, ahead * sd_slope) / slope, LEAST_SD_DAYS)
-    late_share = LATE_SHARE + LATE_SHARE_MORE * threshold
-    day = last + ahead * max(0.0, 1 + BEND * (threshold - EVEN_SHARE))
-    latest = day + Z80 * math.hypot(sd, late_share * ahead)
+    day = last + ahead * (1 + BEND * threshold)
+    latest = day + Z80 * math.hypot(sd, LATE_SHARE * threshold * ahead)
     return Forecast(
         day=day,
         earliest_day=max(last, day - Z80 * math.hypot(sd, EARLY_SHARE * ahead)),
