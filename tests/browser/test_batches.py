@@ -132,6 +132,28 @@ def test_operator_enters_two_deaths_while_the_link_is_broken(
     assert rows(cloud_db, entered, flocks.OPERATOR) == [(1,)]
 
 
+def test_two_entries_on_the_same_kept_page_are_two(
+    console: Served, page: Page, life: Life, cloud_db: Any
+) -> None:
+    """As the service worker shows it without a link: the page as it was fetched last."""
+    form = f"{console.url}/records/new?batch={life.flocks[0].batch_id}"
+    person.sign_in(page, console, email=flocks.OPERATOR)
+    kept = page.request.get(form).body()
+    page.route(form, lambda route: route.fulfill(body=kept, content_type="text/html"))
+    page.route(f"{console.url}/records/new", lambda route: route.abort())
+    waiting = page.locator("#waiting-forms")
+    for count in ("3", "4"):
+        page.goto(form)
+        page.get_by_label("How many animals are dead?").fill(count)
+        page.get_by_role("button", name="Save").click()
+        expect(waiting).to_contain_text("Kept on this device")
+    page.unroute_all()
+    page.goto(form)
+    expect(waiting).to_contain_text("Sent.")
+    entered = "select event -> 'payload' ->> 'value' from posted_events where posted_by = %s"
+    assert sorted(rows(cloud_db, entered, flocks.OPERATOR)) == [("3",), ("4",)]
+
+
 def test_an_entry_survives_a_server_that_cannot_take_it_and_an_expired_sign_in(
     console: Served, page: Page, life: Life, cloud_db: Any
 ) -> None:
@@ -217,6 +239,8 @@ def test_operator_corrects_an_entry_and_sees_what_is_wrong(
     expect(page).to_have_url(re.compile(rf"/batches/{batch_id}\?entered="))
     # What follows from the treatment may be on the page already, above it.
     expect(page.locator(".banner").filter(has_text="Entered.")).to_be_visible()
+    refreshed = page.locator("#batch").get_attribute("data-fragment")
+    assert "Entered." in page.request.get(f"{console.url}{refreshed}").text()
     page.get_by_role("link", name="See or correct entries").click()
     expect(page.get_by_role("heading", name="Entries")).to_be_visible()
     first = page.locator(".entry").filter(has_text="Dead").first

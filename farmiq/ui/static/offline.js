@@ -22,6 +22,10 @@ const isOwn = (entry) => entry.company === company && (entry.person ?? person) =
 // Not about the entry: sign in again, wait, or try later.
 const mustWait = (status) => status === 401 || status === 403 || status === 429 || status >= 500;
 
+// A page that the service worker kept has the key of an entry that may be stored already.
+const newKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+for (const form of document.querySelectorAll("form[data-offline]")) form.elements.idempotency_key.value = newKey();
+
 function show(text, actions = []) {
   place.replaceChildren(document.createTextNode(text), ...actions);
   place.hidden = !text;
@@ -116,7 +120,7 @@ document.addEventListener("submit", async (event) => {
     // The link is broken.
   }
   form.reset();
-  form.elements.idempotency_key.value = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  form.elements.idempotency_key.value = newKey();
   showWaiting();
   show(`${place.dataset.kept} ${place.textContent}`);
 });

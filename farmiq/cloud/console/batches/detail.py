@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from urllib.parse import urlencode
 from uuid import UUID
 
 from farmiq.cloud.console.batches.calendar import CalendarDay
@@ -85,8 +86,13 @@ class Detail:
 
     @property
     def fragment(self) -> str:
-        query = f"?day={self.day}" if self.day and self.after else ""
-        return f"{address(self.batch.batch_id)}/parts{query}"
+        # As the page was asked for, or its refresh would take back what an entry was answered.
+        given = {
+            "day": self.day if self.after else None,
+            "entered": self.entered and self.entered.event_id,
+        }
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"{address(self.batch.batch_id)}/parts" + (f"?{query}" if query else "")
 
     def on_day(self, day: date) -> str:
         return f"{self.batch.href}?day={day}#figures"

@@ -95,7 +95,10 @@ class View:
     rows: Sequence[tuple[Any, ...]]
     entered: Entered | None
     page: str = "batches"
-    fragment: str = "/feed/parts"
+
+    @property
+    def fragment(self) -> str:
+        return f"/feed/parts?entered={self.entered.event_id}" if self.entered else "/feed/parts"
 
     @property
     def problems(self) -> int:
