@@ -9,6 +9,7 @@ from farmiq.config import EdgeSettings
 from farmiq.config.settings import secret
 from farmiq.messages import topics
 from farmiq.nats_users import subject
+from farmiq.plumbing import db
 from farmiq.plumbing.broker.store import Bounds, LogStream, Store
 
 # What MQTT clients send with QoS 1 lies under this prefix in the broker.
@@ -33,11 +34,12 @@ def log_url(settings: EdgeSettings) -> str | None:
     return url if url is not None and urlsplit(url).scheme in {"nats", "tls"} else None
 
 
-def store(settings: EdgeSettings, web: httpx2.AsyncClient) -> Store | None:
+def store(settings: EdgeSettings, pool: db.Pool, web: httpx2.AsyncClient) -> Store | None:
     """Limits the broker's streams and creates the log, if this edge administers the broker."""
     if settings.broker_monitor_url is None:
         return None
     return Store(
+        pool,
         web,
         nats_url=secret(settings.broker_nats_url),
         monitor_url=settings.broker_monitor_url,

@@ -101,7 +101,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             )
             server.ready("devices.users", lambda: users.problem)
             jobs.append(schedule.Job("devices.users", 0.5, users.refresh))
-        streams = broker_streams.store(settings, web)
+        streams = broker_streams.store(settings, pool, web)
         callout = device_broker.callout(pool, settings, web)
         if callout is not None:
             server.ready("devices.callout", lambda: callout.problem)

@@ -87,7 +87,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
         url = broker.log_url(settings)
         if url is not None:
             with server.readying({"ingress.log": lambda: "the broker's log is not prepared yet"}):
-                await _make_log(settings, url)
+                await _make_log(settings, url, pool)
                 await _store_session(settings, url, pool)
             await leader.run_as_leader(lambda: _read_log(settings, url, server, pool, leader))
         else:
@@ -141,14 +141,14 @@ async def _read_log(
             await backoff.wait()
 
 
-async def _make_log(settings: EdgeSettings, url: str) -> None:
+async def _make_log(settings: EdgeSettings, url: str, pool: db.Pool) -> None:
     """Wait until there is a log; without the right to create it, edge-devices-registry does.
 
     What devices send without a log is acknowledged by the broker and lost.
     """
     backoff = Backoff(cap_s=2.0)
     async with httpx2.AsyncClient(trust_env=False) as web:
-        streams = broker.store(settings, web)
+        streams = broker.store(settings, pool, web)
         while True:
             if streams is not None and settings.broker_nats_url is not None:
                 await streams.look()

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from farmiq.plumbing import hosts
+from farmiq.plumbing import db, hosts
 from farmiq.plumbing.backoff import Attempts
 from farmiq.plumbing.messaging import nats, stream
 from farmiq.plumbing.tls import Tls
@@ -35,6 +35,9 @@ TIMEOUT_S = 5.0
 
 _PREFIX = "$MQTT.rmsgs."
 _STREAM_NOT_FOUND = 10059
+_AWAY = (
+    httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError, *db.PASSING
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,15 @@ async def use(client: httpx2.AsyncClient, monitor_url: str) -> Use:
 
 
 class Store:
-    """Keeps a broker's streams within `bounds`. `problem` says why they are not, or None."""
+    """Keeps a broker's streams within `bounds`. `problem` says why they are not, or None.
+
+    One process at a time changes them, by a lock in the database: a NATS server (2.15.1) that is
+    given new subjects of a stream twice at once stores each message twice from then on.
+    """
 
     def __init__(
         self,
+        pool: db.Pool,
         client: httpx2.AsyncClient,
         *,
         nats_url: str | None,
@@ -164,7 +172,8 @@ class Store:
         bounds: Bounds,
         tls: Tls | None = None,
     ) -> None:
-        self._client, self._nats_url, self._monitor_url = client, nats_url, monitor_url
+        self._pool, self._client = pool, client
+        self._nats_url, self._monitor_url = nats_url, monitor_url
         self._bounds, self._tls = bounds, tls
         self._attempts = Attempts(
             "what the broker may keep is not bounded", problem="not looked at yet"
@@ -183,7 +192,7 @@ class Store:
             with self._attempts:
                 self.use = await use(self._client, self._monitor_url)
                 done = await self._bound(self.use.max_bytes)
-        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError):
+        except _AWAY:
             return {}
         return {"bounded": len(done)} if done else {}
 
@@ -192,25 +201,37 @@ class Store:
             raise nats.NatsError("FARMIQ_…_BROKER_NATS_URL is not set")
         if store_bytes <= 0:
             raise nats.NatsError("it does not say how much it may keep (max_file_store)")
-        done = []
-        log = self._bounds.log
         async with nats.connected(self._nats_url, tls=self._tls) as server:
-            for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
-                config = await _config(server, name)
-                # The broker makes its streams when the first MQTT client comes.
-                if config is None or _is_so(config, wanted):
-                    continue
+            done = await self._differing(server, store_bytes, change=False)
+            if done:
+                async with db.transaction(self._pool) as tx:
+                    await tx.execute("select pg_advisory_xact_lock(hashtext('broker streams'))")
+                    done = await self._differing(server, store_bytes, change=True)
+        self.is_bounded.set()
+        return done
+
+    async def _differing(
+        self, server: nats.Connection, store_bytes: int, *, change: bool
+    ) -> list[str]:
+        """The streams that are not as they must be; with `change` they are afterwards."""
+        differing = []
+        for name, wanted in changes(self._bounds, store_bytes=store_bytes).items():
+            config = await _config(server, name)
+            # The broker makes its streams when the first MQTT client comes.
+            if config is None or _is_so(config, wanted):
+                continue
+            differing.append(name)
+            if change:
                 if name == RETAINED:
                     await self._purge(server)
                 await stream.request(server, f"STREAM.UPDATE.{name}", {**config, **wanted})
-                done.append(name)
-            # In a cluster the others remember it when one node starts again: nobody got in there.
-            if self._bounds.replicas == 1 and await _make(server, sink(self._bounds)):
-                done.append(NOT_RETAINED)
-            if log is not None and await self._make_log(server, log, store_bytes):
-                done.append(log.name)
-        self.is_bounded.set()
-        return done
+        # In a cluster the others remember it when one node starts again: nobody got in there.
+        if self._bounds.replicas == 1 and await _make(server, sink(self._bounds), change=change):
+            differing.append(NOT_RETAINED)
+        log = self._bounds.log
+        if log is not None and await self._make_log(server, log, store_bytes, change=change):
+            differing.append(log.name)
+        return differing
 
     async def _purge(self, server: nats.Connection) -> None:
         """What was retained before and may not be: a store that it filled has room again."""
@@ -218,8 +239,10 @@ class Store:
             purged = {"filter": _PREFIX + subject}
             await stream.request(server, f"STREAM.PURGE.{RETAINED}", purged)
 
-    async def _make_log(self, server: nats.Connection, log: LogStream, store_bytes: int) -> bool:
-        """The log, and what is left to the queue; whether anything had to be done.
+    async def _make_log(
+        self, server: nats.Connection, log: LogStream, store_bytes: int, *, change: bool
+    ) -> bool:
+        """The log, and what is left to the queue; whether anything has to be done.
 
         The log is made before the queue gives its subjects away: where there is no room for one,
         the queue goes on as it was.
@@ -227,28 +250,29 @@ class Store:
         replicas = self._bounds.replicas
         wanted = log_stream(log, store_bytes=store_bytes, replicas=replicas)
         of_queue = queue(log, replicas=replicas)
-        has_changed = False
+        differs = False
         if await _config(server, log.name) is None:
-            has_changed = await _make(server, {**wanted, "subjects": [f"{log.name}.none"]})
+            without_subjects = {**wanted, "subjects": [f"{log.name}.none"]}
+            differs = await _make(server, without_subjects, change=change)
         config = await _config(server, QUEUE)
         if config is None:
             of_queue["max_bytes"] = int(store_bytes * (QUEUE_SHARE - LOG_SHARE))
-            has_changed |= await _make(server, {**of_queue, "discard": "new"})
-        elif not _is_so(config, {"subjects": of_queue["subjects"]}):
+            differs |= await _make(server, {**of_queue, "discard": "new"}, change=change)
+        else:
             narrowed = {**config, "subjects": of_queue["subjects"]}
-            await stream.request(server, f"STREAM.UPDATE.{QUEUE}", narrowed)
-            has_changed = True
-        return await _make(server, wanted) or has_changed
+            differs |= await _make(server, narrowed, change=change)
+        return await _make(server, wanted, change=change) or differs
 
 
-async def _make(server: nats.Connection, wanted: dict[str, Any]) -> bool:
-    """A stream as wanted; whether anything had to be done."""
+async def _make(server: nats.Connection, wanted: dict[str, Any], *, change: bool) -> bool:
+    """Whether a stream is not as wanted; with `change` it is afterwards."""
     name = wanted["name"]
     current = await _config(server, name)
     if current is not None and _is_so(current, wanted):
         return False
-    verb = "CREATE" if current is None else "UPDATE"
-    await stream.request(server, f"STREAM.{verb}.{name}", {**(current or {}), **wanted})
+    if change:
+        verb = "CREATE" if current is None else "UPDATE"
+        await stream.request(server, f"STREAM.{verb}.{name}", {**(current or {}), **wanted})
     return True
 
 

@@ -26,7 +26,7 @@ async def test_store_that_fills_up_is_an_alert_until_it_has_room_again(edge_db: 
             return connection.execute(query).fetchall()
 
     async with db.pool(edge_db.url, name="test") as pool, httpx2.AsyncClient() as web:
-        store = Store(web, nats_url=None, monitor_url="http://127.0.0.1:9", bounds=BOUNDS)
+        store = Store(pool, web, nats_url=None, monitor_url="http://127.0.0.1:9", bounds=BOUNDS)
         seen = []
         for used in (None, 45, 51, 45, 39):
             store.use = None if used is None else Use(used, 100)

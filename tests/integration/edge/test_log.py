@@ -452,8 +452,11 @@ async def test_purge_after_the_broker_lost_its_files_removes_nothing_unread(
         await until(lambda: stored(edge_db) == 60)
         await restart_with(broker, lambda: shutil.rmtree(store_of(broker)))
         # The registry makes the log anew; here ingress alone runs.
-        async with httpx2.AsyncClient(trust_env=False) as web:
-            streams = edge_broker.store(settings_of(broker, edge_db), web)
+        async with (
+            db.pool(edge_db.url, name="test") as pool,
+            httpx2.AsyncClient(trust_env=False) as web,
+        ):
+            streams = edge_broker.store(settings_of(broker, edge_db), pool, web)
             assert streams is not None
             await streams.look()
             assert streams.problem is None
@@ -481,8 +484,11 @@ async def test_log_that_has_no_room_leaves_the_queue_as_it_was(
         async with nats.connected(broker.environment["FARMIQ_EDGE_BROKER_NATS_URL"]) as server:
             own = {"name": "OWN", "subjects": ["own.>"], "storage": "file", "max_bytes": 2 * 2**30}
             await stream.request(server, "STREAM.CREATE.OWN", own)
-        async with httpx2.AsyncClient(trust_env=False) as web:
-            streams = edge_broker.store(settings_of(broker, edge_db), web)
+        async with (
+            db.pool(edge_db.url, name="test") as pool,
+            httpx2.AsyncClient(trust_env=False) as web,
+        ):
+            streams = edge_broker.store(settings_of(broker, edge_db), pool, web)
             assert streams is not None
             await streams.look()
             assert "storage" in str(streams.problem)

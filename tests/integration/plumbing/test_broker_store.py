@@ -4,23 +4,25 @@ import asyncio
 import contextlib
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
-from farmiq.edge.broker import BOUNDS
+from farmiq.edge.broker import BOUNDS, LOG
 from farmiq.edge.devices import broker as device_broker
 from farmiq.lab.stack import broker as engine
 from farmiq.lab.stack import engines, files
 from farmiq.lab.stack.engine import NotReadyError, await_answer
-from farmiq.plumbing import ids
+from farmiq.plumbing import db, ids
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker import log as broker_log
 from farmiq.plumbing.broker import store as broker_store
-from farmiq.plumbing.broker.store import Store
-from farmiq.plumbing.messaging import mqtt
+from farmiq.plumbing.broker.store import Bounds, Store
+from farmiq.plumbing.messaging import mqtt, nats, stream
+from tests.conftest import Database
 from tests.support import brokers
 from tests.support.until import until
 
@@ -35,6 +37,10 @@ class Small:
     folder: Path
     ports: tuple[int, int, int]
     process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def nats_url(self) -> str:
+        return f"nats://keeper:pw@127.0.0.1:{self.ports[1]}"
 
     def url(self, user: str) -> str:
         return f"mqtt://{user}:pw@127.0.0.1:{self.ports[0]}"
@@ -81,14 +87,23 @@ def small(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Small]:
 
 
 @pytest.fixture
-async def store(small: Small) -> AsyncIterator[Store]:
-    async with httpx2.AsyncClient(trust_env=False) as web:
-        yield Store(
+async def make_store(small: Small, edge_db: Database) -> AsyncIterator[Callable[[Bounds], Store]]:
+    async with (
+        db.pool(edge_db.url, name="test") as pool,
+        httpx2.AsyncClient(trust_env=False) as web,
+    ):
+        yield lambda bounds: Store(
+            pool,
             web,
-            nats_url=f"nats://keeper:pw@127.0.0.1:{small.ports[1]}",
+            nats_url=small.nats_url,
             monitor_url=f"http://127.0.0.1:{small.ports[2]}",
-            bounds=BOUNDS,
+            bounds=bounds,
         )
+
+
+@pytest.fixture
+def store(make_store: Callable[[Bounds], Store]) -> Store:
+    return make_store(BOUNDS)
 
 
 def device(small: Small, *, name: str = "") -> contextlib.AbstractAsyncContextManager[mqtt.Client]:
@@ -159,6 +174,37 @@ async def test_broker_that_retained_messages_have_filled_lets_devices_in_again(
     await store.look()
     assert store.use is not None
     assert store.use.share < broker_store.CALM_SHARE
+
+
+async def test_services_that_bound_the_broker_at_once_change_it_one_after_the_other(
+    small: Small, make_store: Callable[[Bounds], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two updates of a stream at once made the server store each message twice, in 2 of 20."""
+    request, changing, seen = stream.request, 0, list[int]()
+
+    async def observed(
+        server: nats.Connection, subject: str, body: dict[str, Any], *, unless: int = 0
+    ) -> dict[str, Any]:
+        nonlocal changing
+        if not subject.startswith(("STREAM.CREATE.", "STREAM.UPDATE.")):
+            return await request(server, subject, body, unless=unless)
+        changing += 1
+        seen.append(changing)
+        # The others have their turn meanwhile.
+        await asyncio.sleep(0.02)
+        answer = await request(server, subject, body, unless=unless)
+        changing -= 1
+        return answer
+
+    monkeypatch.setattr(stream, "request", observed)
+    async with device(small) as link, nats.connected(small.nats_url) as server:
+        await link.until_up()
+        stores = [make_store(replace(BOUNDS, log=LOG)) for _ in range(4)]
+        await asyncio.gather(*(store.look() for store in stores))
+        assert [store.problem for store in stores] == [None] * 4
+        assert set(seen) == {1}
+        await link.publish("iot/telemetry/t/f/b/d/m", b"warm")
+        assert (await stream.info(server, LOG.name)).messages == 1
 
 
 async def test_full_queue_lets_clients_in_and_takes_messages_again_when_it_is_taken(

@@ -14,10 +14,12 @@ import pytest
 
 from farmiq.edge.broker import BOUNDS, LOG
 from farmiq.messages import topics
+from farmiq.plumbing import db
 from farmiq.plumbing.backoff import Backoff
 from farmiq.plumbing.broker import store
 from farmiq.plumbing.messaging import mqtt, nats, stream
 from farmiq.plumbing.messaging.stream import LostError, Position
+from tests.conftest import Database
 from tests.support import clusters
 from tests.support.until import until
 
@@ -77,12 +79,18 @@ async def _leader(nats_url: str) -> int:
 
 
 @pytest.mark.timeout(180)
-async def test_acknowledged_messages_outlive_the_leader_of_the_log(tmp_path: Path) -> None:
+async def test_acknowledged_messages_outlive_the_leader_of_the_log(
+    tmp_path: Path, edge_db: Database
+) -> None:
     with clusters.nats_cluster(tmp_path, shared_login=True) as cluster:
         given = cluster.environment
         nats_url = given["FARMIQ_EDGE_BROKER_NATS_URL"]
-        async with httpx2.AsyncClient(trust_env=False) as web:
+        async with (
+            db.pool(edge_db.url, name="test") as pool,
+            httpx2.AsyncClient(trust_env=False) as web,
+        ):
             bounded = store.Store(
+                pool,
                 web,
                 nats_url=nats_url,
                 monitor_url=given["FARMIQ_EDGE_BROKER_MONITOR_URL"],

@@ -117,6 +117,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             group.create_task(callout.end_sessions())
         store = (
             Store(
+                jobs_pool,
                 web,
                 nats_url=secret(settings.broker_nats_url),
                 monitor_url=monitor,
