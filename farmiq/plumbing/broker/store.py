@@ -35,7 +35,7 @@ TIMEOUT_S = 5.0
 
 _PREFIX = "$MQTT.rmsgs."
 _STREAM_NOT_FOUND = 10059
-_AWAY = (
+_UNAVAILABLE = (
     httpx2.HTTPError, httpx2.InvalidURL, msgspec.DecodeError, nats.NatsError, *db.PASSING
 )  # fmt: skip
 
@@ -192,7 +192,7 @@ class Store:
             with self._attempts:
                 self.use = await use(self._client, self._monitor_url)
                 done = await self._bound(self.use.max_bytes)
-        except _AWAY:
+        except _UNAVAILABLE:
             return {}
         return {"bounded": len(done)} if done else {}
 
