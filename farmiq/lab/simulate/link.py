@@ -24,12 +24,15 @@ class Link:
     delay_s: float = 0.0
     bytes_per_s: float | None = None
     cuts: int = 0
+    _cut: asyncio.Event = field(default_factory=asyncio.Event)
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
     _relays: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     def cut(self) -> None:
         """Every connection ends now, without goodbye; what was on the way is gone."""
         self.cuts += 1
+        self._cut.set()
+        self._cut = asyncio.Event()
         for writer in tuple(self._open):
             writer.transport.abort()
 
@@ -91,7 +94,9 @@ class Link:
     async def _hold(self, size: int) -> None:
         wait_s = self.delay_s + (size / self.bytes_per_s if self.bytes_per_s else 0.0)
         if wait_s:
-            await asyncio.sleep(wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._cut.wait()
 
 
 async def _flushed(writer: asyncio.StreamWriter) -> None:

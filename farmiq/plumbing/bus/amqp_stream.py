@@ -153,6 +153,8 @@ class Link:
                 if isinstance(error, ClosedError)
                 else ClosedError(str(error) or "the broker is silent")
             )
+            # What is unsent stays so: a broker that reads nothing would keep the socket, and us.
+            self._writer.transport.abort()
 
     async def beat(self) -> None:
         """Say now and then that we are there."""
@@ -228,15 +230,14 @@ class Link:
         await self._expect(commands.Confirm.SelectOk)
 
     async def close(self) -> None:
-        """As politely as an open connection allows."""
+        """Say goodbye, for as long as a second if the broker does not read."""
         if self._ended is None:
             self._say(commands.Connection.Close(200, "goodbye", 0, 0), channel=0)
-            with contextlib.suppress(OSError):
-                await self._writer.drain()
         self._end(ClosedError("closed by us"))
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._writer.wait_closed()
+        self._writer.transport.abort()
 
     def _say(self, command: base.Frame, *, channel: int = CHANNEL) -> None:
         self._writer.write(frame.marshal(command, channel))
@@ -303,7 +304,7 @@ async def _open(url: str, *, name: str, context: ssl.SSLContext | None) -> Link:
             name=name,
         )
     except BaseException:
-        writer.close()
+        writer.transport.abort()
         raise
     return link
 

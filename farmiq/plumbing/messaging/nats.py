@@ -137,9 +137,21 @@ class Connection(asyncio.Protocol):
         )
         self._transport = cast("asyncio.Transport", secured)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Send what is written and end, after a second also if the server does not read."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(1.0):
+                await self.closed.wait()
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """End at once; what is unsent stays so."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self.closed.is_set():
@@ -173,7 +185,7 @@ class Connection(asyncio.Protocol):
         except (NatsError, ValueError) as error:
             self.reason = str(error)
             self._buffer = b""
-            self.close()
+            self.abort()
             return
         self._buffer = buffer[done:] if done else buffer
 
@@ -236,10 +248,7 @@ async def connected(url: str, *, tls: Tls | None = None) -> AsyncIterator[Connec
     try:
         yield connection
     finally:
-        connection.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await connection.closed.wait()
+        await connection.close()
 
 
 async def connect(url: str, *, tls: Tls | None = None) -> Connection:
@@ -261,6 +270,6 @@ async def _open(url: str, *, tls: Tls | None) -> Connection:
     try:
         await connection._greet(url, tls)  # noqa: SLF001 - half of opening it
     except BaseException:
-        connection.close()
+        connection.abort()
         raise
     return connection

@@ -241,13 +241,13 @@ class Reader:
             with contextlib.suppress(NatsError):
                 subject = f"$JS.API.CONSUMER.DELETE.{self.stream}.{self._consumer}"
                 await server.request(subject, timeout_s=1.0)
-        server.close()
+        await server.close()
 
     # --- where to begin
 
     async def _connect(self) -> None:
         if self._server is not None:
-            self._server.close()
+            self._server.abort()
         self._server = None
         self._server = await nats.connect(self._url, tls=self._tls)
 
