@@ -109,7 +109,14 @@ QUERIES: dict[str, Counted] = {
     "today.pipeline.edges": "select count(*) from edge_heartbeats",
     "today.pipeline.outbox": "select sum(waiting) from edge_heartbeats",
     "today.pipeline.cloud": "select coalesce(sum(events), 0) from edge_hours",
-    "devices.problems": f"select count(distinct device_id) from telemetry_latest where {_LATE}",
+    # Late sensors, and stations that weighed nothing for more than a day.
+    "devices.problems": f"""
+        select (select count(distinct device_id) from telemetry_latest where {_LATE})
+          + (select count(*) from (
+            select device_id from weight_sessions
+            where start_at > now() - interval '7 days'
+              and device_id not in (select device_id from telemetry_latest)
+            group by device_id having max(start_at) < now() - interval '1 day') silent)""",
     "devices.matching": """
         select count(*) from (select device_id from telemetry_latest
           union select device_id from weight_sessions) d""",

@@ -18,7 +18,7 @@ class Wire:
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def close(self) -> None:
+    def abort(self) -> None:
         self.closed = True
 
 
