@@ -1,6 +1,8 @@
 """Mail through a real SMTP server: accepted, refused, slow, and never with foreign headers."""
 
+import asyncio
 import ssl
+import time
 from typing import Any
 
 import pytest
@@ -85,6 +87,15 @@ async def test_server_that_never_answers_ends_at_the_deadline() -> None:
         with pytest.raises(mail.MailError, match=r"longer than 0\.2 s"):
             await send(server, deadline_s=0.2)
     assert server.received == []
+
+
+async def test_deadline_that_a_busy_loop_sees_late_has_the_same_reason() -> None:
+    async with mail_server() as server:
+        server.answering.clear()
+        # The thread's own deadline, a second later, is over before the loop looks again.
+        asyncio.get_running_loop().call_later(0.1, time.sleep, 1.5)
+        with pytest.raises(mail.MailError, match=r"longer than 0\.2 s"):
+            await send(server, deadline_s=0.2)
 
 
 async def test_no_server_is_a_transient_error() -> None:
