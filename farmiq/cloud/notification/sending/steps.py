@@ -22,9 +22,11 @@ async def escalate(tx: db.Connection, *, limit: int) -> int:
         insert into alert_steps (tenant_id, episode_id, step, created_at)
         select e.tenant_id, e.episode_id, 'escalated', fn_now()
         from alert_episodes e left join alert_settings s using (tenant_id)
-        where e.state = 'active' and e.held_by is null and e.paged_at <= fn_now()
+        where e.state = 'active' and e.held_by is null
+          -- Who was called while the clock was ahead has had time by now.
+          and (e.paged_at > fn_now() + interval '1 hour' or e.paged_at <= fn_now()
             - case when s.tenant_id is null then %s else s.escalate_after_min end
-              * interval '1 minute'
+              * interval '1 minute')
           and not exists (
             select from alert_steps k where k.tenant_id = e.tenant_id
               and k.episode_id = e.episode_id and k.step = 'escalated')
