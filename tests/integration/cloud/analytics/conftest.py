@@ -203,6 +203,10 @@ class Analytics:
             "where value is not null order by 1, 4, 5, 6"
         )
 
+    def safe_from(self, batch_id: str = "b") -> date | None:
+        ((day,),) = self.owner("select fn_safe_to_sell_from(%s, %s)", self.tenant_id, batch_id)
+        return day
+
     def revisions(self) -> dict[tuple[str, str, str], int]:
         rows = self.owner("select batch_id, kpi_date::text, kpi_type, revision from kpi_daily")
         return {(row[0], row[1], row[2]): row[3] for row in rows}
