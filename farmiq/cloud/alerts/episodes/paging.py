@@ -18,6 +18,7 @@ SAME_FACT = {
 async def page(tx: db.Connection, *, limit: int) -> int:
     """Call people about what is open, fresh and not held, once each; returns how many episodes.
 
+    While the newest values are on the clear side nobody is called: they are fresh, the trouble is not.
     An open edge.heard episode holds the rules about that edge's totals and about what no longer
     comes from its farms; so does an edge that is about to get one, or that is back and has not sent
     everything yet. One without a key holds nothing, nor one whose farm another edge speaks for. A
@@ -91,6 +92,9 @@ async def page(tx: db.Connection, *, limit: int) -> int:
               select from edge h where h.tenant_id = e.tenant_id and e.farm_id = any (h.farms)
                 and not h.is_behind) as is_covered) o
           where e.state = 'active' and e.paged_at is null
+            and not exists (select from alert_states s where s.tenant_id = e.tenant_id
+              and s.signal = e.signal and s.subject = e.subject
+              and s.states -> e.rule_id -> 'state' ->> 'clear_since' is not null)
             and e.last_at >= clock.now - case
               when e.signal like 'kpi.%%' or e.signal like 'camera.%%' or e.source = 'camera'
               then interval '24 hours' else interval '15 minutes' end
