@@ -16,6 +16,16 @@ from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db, ids
 
 MAX_NOTE = 1000
+# Maintenance at `clock.now` with the episode `e` in its scope; for what calls people (SQL).
+WINDOWS_OF_EPISODE = """
+  alert_windows w
+  where w.tenant_id = e.tenant_id and w.begin_at <= clock.now and w.end_at > clock.now
+    and (w.farm_id is null or w.farm_id = e.farm_id)
+    and (w.barn_id is null or w.barn_id = e.barn_id)
+    and (w.device_id is null or w.device_id = e.device_id)
+    and (w.edge_cluster_id is null or w.edge_cluster_id = e.edge_cluster_id)
+    and (w.rule_id is null or w.rule_id = e.rule_id)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
