@@ -80,7 +80,8 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
     """As `raise_episode`, for at most one episode of a cause that is not over.
 
     An `episode_id` that is there already, or an episode of the cause that ended after `opened_at`,
-    says that this one is known: then nothing happens.
+    says that this one is known: then nothing happens. One that a person ended knows of nothing
+    that began after its last value.
     """
     if not episodes:
         return
@@ -102,7 +103,9 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
             and k.state in ('resolved', 'withdrawn')
             and (k.episode_id = n.episode_id
               or k.state = 'resolved' and k.opened_at <= n.opened_at
-                and k.resolved_at > n.opened_at))
+                and k.resolved_at > n.opened_at
+                -- Values lag: what a person ended was over with its last one.
+                and (k.ended_reason is distinct from 'person' or k.last_at >= n.opened_at)))
         order by n.tenant_id, n.cause
         on conflict (tenant_id, cause) where state in ('active', 'acknowledged') do update set
           last_at = greatest(e.last_at, excluded.last_at),

@@ -55,6 +55,26 @@ async def test_episode_ended_by_hand_stays_so_until_the_values_were_clear(alerts
     ]  # fmt: skip
 
 
+async def test_values_that_lag_open_another_episode_after_one_was_ended_by_hand(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule()
+    at = now() - 30 * MINUTE
+    await alerts.send(alerts.reading(at, 40.0))
+    await end(alerts)
+    await alerts.send(
+        alerts.reading(at + 10 * MINUTE, 20.0), alerts.reading(at + 15 * MINUTE, 40.0)
+    )
+    await alerts.send(alerts.reading(now(), 41.0))
+    await alerts.looks.page()
+    assert reasons(alerts) == [(HOT, "resolved", "person"), (HOT, "active", None)]
+    assert alerts.steps() == [(HOT, "opened")]
+    # A late value does not take it back.
+    await alerts.send(alerts.reading(at + 5 * MINUTE, 42.0))
+    await alerts.settle()
+    assert reasons(alerts) == [(HOT, "resolved", "person"), (HOT, "active", None)]
+
+
 async def test_ending_what_is_over_or_unknown_changes_nothing(alerts: Alerts) -> None:
     await alerts.rule()
     await alerts.send(alerts.reading(now(), 40.0))
