@@ -134,6 +134,30 @@ async def test_episode_of_a_revoked_device_ends_and_its_silence_calls_nobody(
     assert [row[1:] for row in reasons(alerts)] == [("resolved", "revoked")]
 
 
+async def test_what_an_edge_found_ends_when_its_keys_are_revoked(alerts: Alerts) -> None:
+    await alerts.rule()
+    alerts.beat()
+    at = now() - MINUTE
+    await alerts.take_edge(
+        alerts.edge_alert("opened", ids.new(), at),
+        alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/d"),
+        alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/e"),
+    )
+    # Another edge brings the values of one device.
+    await alerts.send(alerts.reading(at, 40.0))
+    await alerts.looks.page()
+    await alerts.looks.prune()
+    assert {row[1:] for row in reasons(alerts)} == {("active", None)}
+    alerts.owner("update edge_keys set revoked_at = now()")
+    await alerts.looks.prune()
+    assert set(reasons(alerts)) == {
+        ("edge:edge-01|broker.store|broker", "resolved", "edge"),
+        ("rule:hot|f/1/e", "resolved", "edge"),
+        (HOT, "active", None),
+    }
+    assert [step for _, step in alerts.steps()].count("resolved") == 2
+
+
 async def test_episode_of_a_device_that_is_silent_for_a_month_ends(alerts: Alerts) -> None:
     await alerts.rule()
     await alerts.send(alerts.reading(now() - timedelta(days=31), 40.0))
