@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -180,3 +181,26 @@ def test_a_tablet_that_two_people_share_keeps_the_pages_of_the_last_one(
     page.context.clear_cookies()
     person.sign_in(page, console, email=flocks.OPERATOR)
     patience.until(lambda: len(posted(cloud_db)) == 1, "the entry has arrived")
+
+
+def test_a_browser_that_saves_data_refreshes_less_often(
+    console: Served, page: Page, cloud_db: Any
+) -> None:
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setDataSaverOverride", {"dataSaverEnabled": True})
+    barns.report(cloud_db.url, barns.TEMPERATURE)
+    person.open_live(page, console)
+    fetched: list[float] = []
+    page.on("requestfinished", lambda request: _note(fetched, request))
+    for value in (17.5, 18.5, 19.5):
+        barns.report_now(cloud_db.url, barns.TEMPERATURE, value)
+        row = person.row(page, barns.TEMPERATURE)
+        expect(row.locator(".value")).to_have_text(f"{value} °C")
+    gaps = [later - before for before, later in pairwise(fetched)]
+    assert gaps
+    assert min(gaps) >= 9_500
+
+
+def _note(fetched: list[float], request: Any) -> None:
+    if "/readings" in request.url:
+        fetched.append(request.timing["startTime"])

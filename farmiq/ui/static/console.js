@@ -4,6 +4,7 @@
 const SILENCE_MS = 25_000;
 const FETCH_MS = 10_000;
 const HIDDEN_MS = 60_000;
+const METERED_MS = 10_000;
 
 // This page stays with its company, also when the sign-in switches to another in another tab.
 const company = `company=${document.querySelector("main").dataset.company}`;
@@ -98,7 +99,9 @@ async function refresh() {
   }
   show();
   const took = Date.now() - asked;
-  setTimeout(rest, Math.max(fetched ? 500 : 2000, 4 * took));
+  // Whoever pays for each megabyte has asked the browser to save them.
+  const least = navigator.connection?.saveData ? METERED_MS : 500;
+  setTimeout(rest, Math.max(fetched ? least : 2000, 4 * took));
 }
 
 function rest() {
