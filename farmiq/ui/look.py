@@ -236,7 +236,11 @@ def with_error_pages(endpoint: Endpoint) -> Endpoint:
         # Programs compare texts: what they get is English, whatever their machine's language is.
         is_program = request.url.path.startswith("/api/")
         with i18n.use("en" if is_program else language_of(request)):
-            return await _answer_of(endpoint, request, arguments, named)
+            response = await _answer_of(endpoint, request, arguments, named)
+        # A whole page; parts of it are compressed where they are made.
+        if isinstance(response, HTMLResponse) and "Content-Encoding" not in response.headers:
+            return await asyncio.to_thread(compressed, request, response)
+        return response
 
     return answer
 
