@@ -155,7 +155,7 @@ async def estimate(connection: db.Connection, weighing: Weighing) -> Estimate | 
         connection,
         Estimate,
         """
-        select e.predicted_weight_kg, e.confidence, e.model_version,
+        select e.inference_result_id, e.predicted_weight_kg, e.confidence, e.model_version,
           (e.payload ->> 'low_kg')::double precision as low_kg,
           (e.payload ->> 'high_kg')::double precision as high_kg, e.payload ->> 'reason' as reason,
           coalesce((e.payload ->> 'is_shadow')::boolean, false) as is_shadow,
