@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -543,6 +544,21 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
     assert [base.first_wal for base in database.bases(kept)] == [_segment(n) for n in (5, 9, 12)]
     assert database.segments(kept)[0] == _segment(5)
     assert chosen.prune(days=30, at_least=1) == {"bases": 0, "segments": 0, "objects": 0}
+
+
+def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, place: Path) -> None:
+    backed_up.run(_quiet)
+    parts = urlsplit(backed_up.url)
+    tls = parts._replace(query="sslmode=verify-full&sslrootcert=/etc/farmiq/ca.pem").geturl()
+    with restored(dataclasses.replace(backed_up, url=tls), place / "copy", None) as url:
+        assert numbers(url) == []
+    login, _, host = parts.netloc.rpartition("@")
+    wrong = parts._replace(netloc=f"{login.partition(':')[0]}:wrong@{host}").geturl()
+    with (
+        pytest.raises(BackupError, match="password authentication failed"),
+        restored(dataclasses.replace(backed_up, url=wrong), place / "wrong", None),
+    ):
+        pass
 
 
 def _segment(number: int) -> str:
