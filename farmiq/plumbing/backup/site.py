@@ -72,7 +72,7 @@ class Site:
     def run(self, say: Say) -> Base:
         """One backup of everything; the changes after it need `stream`."""
         say("database   copying")
-        self._check_cluster()
+        self._prepare_repository()
         base = database.run(self.repository, self.url, programs=self.programs)
         say(f"database   {base.id}  {base.size_bytes / 1e6:,.1f} MB packed")
         if self.files:
@@ -195,7 +195,7 @@ class Site:
         """Wait until it is known whose backups the repository has; False if it is to stop."""
         while not stop.is_set():
             try:
-                self._check_cluster()
+                self._prepare_repository()
             except (RepositoryError, psycopg.Error) as error:
                 LOG.warning("backup.failed", error=str(error), wait_s=_FIRST_S)
                 stop.wait(_FIRST_S)
@@ -203,14 +203,19 @@ class Site:
                 return True
         return False
 
-    def _check_cluster(self) -> None:
-        """Changes of two clusters have the same names: each needs a repository of its own."""
+    def _prepare_repository(self) -> None:
+        """Changes of two clusters have the same names: each needs a repository of its own.
+
+        One in which this site was backed up before, and which has nothing, is not mounted.
+        """
         bases = database.bases(self.repository)
         if bases and not database.is_of_cluster(bases[-1], self.url):
             raise BackupError(
                 "the repository has backups of another database, which those of this one would "
                 "damage: name another folder in FARMIQ_BACKUP_URL"
             )
+        is_first = bool(bases) or not marks.is_noted(self.url, marks.COPY)
+        self.repository.prepare(is_first=is_first)
 
     def _copy_as_it_comes(self, stop: threading.Event, every_s: float) -> None:
         since: datetime | None = None

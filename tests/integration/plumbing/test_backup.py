@@ -24,7 +24,7 @@ import pytest
 from farmiq.lab import stack
 from farmiq.lab.stack import postgres, processes
 from farmiq.plumbing import migrations, sealing
-from farmiq.plumbing.backup import database, drill, objects, repository, sealed, site, wal
+from farmiq.plumbing.backup import database, drill, marks, objects, repository, sealed, site, wal
 from farmiq.plumbing.backup.database import BackupError, Programs
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.services import SQL
@@ -71,10 +71,10 @@ def backed_up(engines: dict[str, str], place: Path) -> Iterator[site.Site]:
         connection.execute(
             "create table readings (id bigserial primary key, at timestamptz default now())"
         )
+    kept = repository.open_at(f"file://{place}/repository", keys=sealing.read_keys(place / "key"))
+    kept.prepare(is_first=True)
     yield site.Site(
-        repository=repository.open_at(
-            f"file://{place}/repository", keys=sealing.read_keys(place / "key")
-        ),
+        repository=kept,
         url=url,
         bucket=objects.Source(engines["FARMIQ_EDGE_S3_URL"]),
         files=(),
@@ -317,6 +317,7 @@ def test_copy_of_a_busy_server_has_the_changes_that_were_made_meanwhile(
             yield from taken
 
     kept = Repository(Churning(place / "busy"), sealing.read_keys(place / "key"))
+    kept.prepare(is_first=True)
     busy = dataclasses.replace(backed_up, repository=kept)
     busy.run(_quiet)
     assert busy.verify(_quiet) == []
@@ -523,7 +524,7 @@ def _marks(url: str) -> set[tuple[str, str]]:
 
 @pytest.mark.req("BK-03")
 def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
-    kept = Repository(repository.Folder(place / "repository"), [b"k" * 32])
+    kept = _folder(place / "repository")
     now = datetime.now(UTC)
     for days, segment in ((50, 1), (40, 5), (10, 9), (1, 12)):
         at = now - timedelta(days=days)
@@ -546,6 +547,25 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
     assert chosen.prune(days=30, at_least=1) == {"bases": 0, "segments": 0, "objects": 0}
 
 
+@pytest.mark.req("BK-02")
+def test_folder_whose_disk_is_not_mounted_takes_nothing(backed_up: site.Site, place: Path) -> None:
+    folder, away = place / "repository", place / "away"
+    backed_up.repository.write("wal/1", [b"x"])
+    migrations.apply(backed_up.url, SQL["edge"])
+    marks.note(backed_up.url, marks.COPY)
+    folder.rename(away)
+    folder.mkdir()
+    with pytest.raises(RepositoryError, match="is its disk mounted"):
+        backed_up.repository.write("wal/2", [b"x"])
+    with pytest.raises(RepositoryError, match="is its disk mounted"):
+        backed_up.run(_quiet)
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    away.rename(folder)
+    backed_up.repository.write("wal/2", [b"x"])
+    assert backed_up.repository.names("wal/") == ["wal/1", "wal/2"]
+
+
 def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, place: Path) -> None:
     backed_up.run(_quiet)
     parts = urlsplit(backed_up.url)
@@ -559,6 +579,12 @@ def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, pla
         restored(dataclasses.replace(backed_up, url=wrong), place / "wrong", None),
     ):
         pass
+
+
+def _folder(root: Path) -> Repository:
+    kept = Repository(repository.Folder(root), [b"k" * 32])
+    kept.prepare(is_first=True)
+    return kept
 
 
 def _segment(number: int) -> str:
@@ -581,7 +607,7 @@ Damage = Callable[[Path], Any]
     ids=["cut", "whole chunk cut", "longer", "other header", "one bit", "another file"],
 )
 def test_changed_file_of_the_repository_is_found(damage: Damage, place: Path) -> None:
-    kept = Repository(repository.Folder(place), [b"k" * 32])
+    kept = _folder(place)
     body = os.urandom(2 * sealed.CHUNK_BYTES + 7)
     for name in ("file", "other"):
         kept.write(name, [body[:9], body[9:]])
