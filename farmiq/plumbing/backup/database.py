@@ -14,7 +14,7 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ RESTORED_WITHIN_S = 6 * 3600.0
 # For changes and what PostgreSQL writes while it replays them.
 LEAST_FREE_BYTES = 256 * 2**20
 _ABOUT, _ARCHIVE = "about.json", "base.tar.gz"
+_ID = "%Y%m%dT%H%M%SZ"
+# No copy takes so long: one that began earlier and has no end never gets one.
+_UNFINISHED = timedelta(days=1)
 _HISTORY = ".history"
 _BEFORE_TARGET = "recovery ended before configured recovery target was reached"
 # What libpq reads from the environment: a password has no place among the arguments of a command.
@@ -118,7 +121,7 @@ class Programs:
 def run(repository: Repository, url: str, *, programs: Programs) -> Base:
     """Take a base backup; it can be restored from as soon as this returns."""
     started_at, first_wal, facts = _look(url)
-    base_id = f"{started_at:%Y%m%dT%H%M%SZ}"
+    base_id = f"{started_at:{_ID}}"
     command = [
         programs.path("pg_basebackup"), "--pgdata=-", "--format=tar", "--wal-method=fetch",
         "--checkpoint=fast", "--manifest-checksums=SHA256", f"--label=farmiq {base_id}",
@@ -157,25 +160,55 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
 
 
 def bases(repository: Repository) -> list[Base]:
-    """Finished ones, oldest first."""
-    return [
-        repository.read_document(name, Base)
-        for name in repository.names(BASE)
-        if name.endswith(_ABOUT)
-    ]
+    """Finished ones, oldest first; without the damaged ones, unless all are. Raises UnsealError."""
+    readable: list[Base] = []
+    damage: UnsealError | None = None
+    for name in _abouts(repository):
+        try:
+            readable.append(repository.read_document(name, Base))
+        except UnsealError as error:
+            damage = error
+    if damage is not None and not readable:
+        raise damage
+    return readable
+
+
+def damaged(repository: Repository) -> list[str]:
+    """The ids of finished ones that cannot be read, oldest first."""
+    readable = {base.id for base in bases(repository)}
+    ids = (name.split("/")[1] for name in _abouts(repository))
+    return [base_id for base_id in ids if base_id not in readable]
+
+
+def _abouts(repository: Repository) -> list[str]:
+    return [name for name in repository.names(BASE) if name.endswith(_ABOUT)]
 
 
 def covered(repository: Repository) -> Covered | None:
+    """If what says it is damaged, what the newest base and the stored segments say."""
     if not repository.has(COVERED):
         return None
-    covered_: Covered = repository.read_document(COVERED, Covered)
+    try:
+        covered_: Covered = repository.read_document(COVERED, Covered)
+    except UnsealError:
+        ends, stored = [base.ended_at for base in bases(repository)], segments(repository)
+        return Covered(at=max(ends), segment=max(stored)) if ends and stored else None
     return covered_
 
 
-def delete(repository: Repository, base: Base) -> None:
+def delete(repository: Repository, base_id: str) -> None:
     """What says that it is whole goes first."""
     for file in (_ABOUT, _ARCHIVE):
-        repository.delete(f"{BASE}{base.id}/{file}")
+        repository.delete(f"{BASE}{base_id}/{file}")
+
+
+def delete_unfinished(repository: Repository, newest: Base) -> None:
+    """Delete what is left of copies that ended with their process, long before the newest base."""
+    limit = f"{BASE}{newest.started_at - _UNFINISHED:{_ID}}"
+    finished = {name.removesuffix(_ABOUT) for name in _abouts(repository)}
+    for name in repository.names(BASE, with_parts=True):
+        if name < limit and f"{name.rpartition('/')[0]}/" not in finished:
+            repository.delete(name)
 
 
 def choose(candidates: Iterable[Base], at: datetime | None) -> Base:

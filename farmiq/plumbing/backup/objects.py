@@ -7,14 +7,17 @@ recent/<moment>.json     objects that came since the last list, until the next o
 A later list names what is known already and reads only what is new: our keys are written once.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from farmiq.plumbing import log as logs
 from farmiq.plumbing.backup import streams
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.plumbing.backup.sealed import UnsealError
@@ -22,6 +25,7 @@ from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
 OBJECTS, LISTS, RECENT = "objects/", "buckets/", "recent/"
+LOG = logs.get("backup")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -118,22 +122,27 @@ def _copy(repository: Repository, source: Source, key: str, stored: set[str]) ->
 
 
 def newest(repository: Repository) -> Listing | None:
-    names = repository.names(LISTS)
-    return _read(repository, names[-1]) if names else None
+    return next(_readable(repository, reversed(repository.names(LISTS))), None)
 
 
 def around(repository: Repository, at: datetime | None) -> list[Entry]:
     """What the bucket held at a moment, or holds now: of the lists before and behind it.
 
     An image that came a second before is in the list behind, or in none yet and recent; one that
-    retention deleted a second after is in the list before.
+    retention deleted a second after is in the list before. In place of a damaged list the next one
+    counts.
     """
+    # First: a list that is written meanwhile takes the place of recent ones.
+    recent = repository.names(RECENT)
     names = repository.names(LISTS)
     limit = _name(at) if at is not None else f"{LISTS}~"
-    before = [name for name in names if name <= limit][-1:]
-    behind = [name for name in names if name > limit][:1]
-    chosen = [*before, *behind, *repository.names(RECENT)]
-    listings = [_read(repository, name) for name in chosen]
+    before = _readable(repository, (name for name in reversed(names) if name <= limit))
+    behind = _readable(repository, (name for name in names if name > limit))
+    listings = [
+        *itertools.islice(before, 1),
+        *itertools.islice(behind, 1),
+        *_readable(repository, recent),
+    ]
     return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
 
 
@@ -164,7 +173,10 @@ def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
 
 
 def prune(repository: Repository, *, before: datetime) -> int:
-    """Delete lists from before a moment, but never the newest, and objects that no list names."""
+    """Delete lists from before a moment, but never the newest, and objects that no list names.
+
+    What a damaged list names is not known: while there is one, all objects stay.
+    """
     limit = _name(before)
     names = repository.names(LISTS)
     old = [name for name in names[:-1] if name < limit]
@@ -173,8 +185,12 @@ def prune(repository: Repository, *, before: datetime) -> int:
     if not old:
         return 0
     others = [*repository.names(RECENT), *(name for name in names if name not in old)]
-    remaining = (_read(repository, name) for name in others)
-    needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
+    try:
+        remaining = (_read(repository, name) for name in others)
+        needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
+    except UnsealError as error:
+        LOG.warning("backup.objects_stay", error=str(error))
+        return 0
     unneeded = [name for name in repository.names(OBJECTS) if name not in needed]
     for name in unneeded:
         repository.delete(name)
@@ -183,6 +199,13 @@ def prune(repository: Repository, *, before: datetime) -> int:
 
 def _name(at: datetime, *, below: str = LISTS) -> str:
     return f"{below}{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
+
+
+def _readable(repository: Repository, names: Iterable[str]) -> Iterator[Listing]:
+    """Those lists that are not damaged, one by one."""
+    for name in names:
+        with contextlib.suppress(UnsealError):
+            yield _read(repository, name)
 
 
 def _read(repository: Repository, name: str) -> Listing:

@@ -95,10 +95,11 @@ class Repository:
     def read_document(self, name: str, kind: Any) -> Any:
         return msgspec.json.decode(b"".join(self.read(name)), type=kind)
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, *, with_parts: bool = False) -> list[str]:
         """In order."""
         with _explained(prefix):
-            return sorted(self._place.names(prefix))
+            names = self._place.names(prefix)
+        return sorted(name for name in names if with_parts or not name.endswith(_PART))
 
     def has(self, name: str) -> bool:
         with _explained(name):
@@ -123,12 +124,18 @@ class Folder:
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = target.with_name(target.name + _PART)
-        with part.open("wb") as opened:
-            for piece in pieces:
-                opened.write(piece)
-            opened.flush()
-            os.fsync(opened.fileno())
-        part.replace(target)
+        try:
+            with part.open("wb") as opened:
+                for piece in pieces:
+                    opened.write(piece)
+                opened.flush()
+                os.fsync(opened.fileno())
+            part.replace(target)
+        except BaseException:
+            # On a full disk it would take the room that the next attempt needs.
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
         _sync_folder(target.parent)
 
     def get(self, name: str) -> Iterator[bytes]:
@@ -137,7 +144,7 @@ class Folder:
     def names(self, prefix: str) -> list[str]:
         below = self._root / prefix.rpartition("/")[0]
         paths = (
-            path.relative_to(self._root).as_posix() for path in below.rglob("*") if _is_whole(path)
+            path.relative_to(self._root).as_posix() for path in below.rglob("*") if path.is_file()
         )
         return [name for name in paths if name.startswith(prefix) and name != MARKER]
 
@@ -227,10 +234,6 @@ def _explained(name: str) -> Iterator[None]:
         raise RepositoryError(f"the backup repository has no {name}") from error
     except (OSError, BotoCoreError, ClientError) as error:
         raise RepositoryError(f"backup repository, {name}: {error}") from error
-
-
-def _is_whole(path: Path) -> bool:
-    return path.is_file() and path.suffix != _PART
 
 
 def _sync_folder(folder: Path) -> None:

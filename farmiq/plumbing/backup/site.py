@@ -10,6 +10,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,29 +114,45 @@ class Site:
         # The newest base before the limit is where a restore to the limit begins.
         needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
         old = [base for base in bases[:-at_least] if needed_from and base.ended_at < needed_from]
-        for base in old:
-            database.delete(self.repository, base)
-            self.repository.delete(f"{FILES}{base.id}.tar.gz")
         remaining = [base for base in bases if base not in old]
+        damaged = database.damaged(self.repository)
+        old_damaged = [base_id for base_id in damaged if needed_from and base_id < remaining[0].id]
+        for base_id in (*(base.id for base in old), *old_damaged):
+            database.delete(self.repository, base_id)
+            self.repository.delete(f"{FILES}{base_id}.tar.gz")
+        if bases:
+            database.delete_unfinished(self.repository, bases[-1])
         first = min((base.first_wal[8:] for base in remaining), default="")
+        if damaged != old_damaged:
+            first = ""  # what a damaged base needs is not known, and its key may come back
         segments = [name for name in database.segments(self.repository) if name[8:] < first]
         for name in segments:
             self.repository.delete(f"{database.WAL}{name}")
         unneeded = objects.prune(self.repository, before=limit)
-        return {"bases": len(old), "segments": len(segments), "objects": unneeded}
+        return {
+            "bases": len(old) + len(old_damaged),
+            "segments": len(segments),
+            "objects": unneeded,
+        }
 
     def verify(self, say: Say) -> list[str]:
         """Read all that a restore of now would read; problems in words."""
         bases = database.bases(self.repository)
         if not bases:
             return ["there is no finished backup"]
-        problems: list[str] = []
+        problems = [
+            f"base {base_id} is damaged, or its key is not in the key file: no restore begins "
+            "with it, and changes stay until it is old enough to be deleted"
+            for base_id in database.damaged(self.repository)
+        ]
         for base in bases:
             say(f"base       {base.id}")
             problems += database.verify(self.repository, base)
-        changes, files = self.repository.names(database.WAL), self.repository.names(FILES)
+        names = self.repository.names
+        changes, files = names(database.WAL), names(FILES)
         say(f"changes    {len(changes):,} segments")
-        problems += [problem for name in (*changes, *files) for problem in self._damage(name)]
+        lists = [*names(database.COVERED), *names(objects.LISTS)[-1:], *names(objects.RECENT)]
+        problems += [p for name in (*changes, *files, *lists) for p in self._damage(name)]
         entries = objects.around(self.repository, None)
         say(f"bucket     {len(entries):,} objects")
         return problems + objects.verify(self.repository, entries)
@@ -152,7 +169,11 @@ class Site:
         self, stop: threading.Event, *, wal_s: float, base_hours: float, bucket_hours: float,
         days: float, at_least: int,
     ) -> None:  # fmt: skip
-        """Until `stop`: every change at once, the rest by the clock."""
+        """Until `stop`: every change at once, the rest by the clock.
+
+        What no later attempt can mend ends all of it: whoever started it sees that, and not only
+        that copies grow old.
+        """
         if not self._await_repository(stop):
             return
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
@@ -178,18 +199,19 @@ class Site:
                     LOG.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
                     stop.wait(_AGAIN_S)
 
-        threads = [
-            threading.Thread(target=by_the_clock, name="backup-clock"),
-            threading.Thread(target=self._copy_as_it_comes, args=(stop, wal_s), name="images"),
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            archive.run(stop, every_s=wal_s)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        with ThreadPoolExecutor(thread_name_prefix="backup") as threads:
+            loops = [
+                threads.submit(by_the_clock),
+                threads.submit(self._copy_as_it_comes, stop, wal_s),
+            ]
+            for loop in loops:
+                loop.add_done_callback(lambda _: stop.set())
+            try:
+                archive.run(stop, every_s=wal_s)
+            finally:
+                stop.set()
+        for loop in loops:
+            loop.result()
 
     def _await_repository(self, stop: threading.Event) -> bool:
         """Wait until it is known whose backups the repository has; False if it is to stop."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -527,14 +528,7 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
     kept = _folder(place / "repository")
     now = datetime.now(UTC)
     for days, segment in ((50, 1), (40, 5), (10, 9), (1, 12)):
-        at = now - timedelta(days=days)
-        base = database.Base(
-            id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at,
-            first_wal=_segment(segment), last_wal=_segment(segment), size_bytes=1, sha256="",
-            server_version="18", system_id="1",
-        )  # fmt: skip
-        kept.write(f"base/{base.id}/base.tar.gz", [b"x"])
-        kept.write_document(f"base/{base.id}/about.json", base)
+        _base(kept, now - timedelta(days=days), segment)
     for number in range(14):
         kept.write(f"wal/{_segment(number)}", [b"x"])
     chosen = site.Site(
@@ -545,6 +539,54 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
     assert [base.first_wal for base in database.bases(kept)] == [_segment(n) for n in (5, 9, 12)]
     assert database.segments(kept)[0] == _segment(5)
     assert chosen.prune(days=30, at_least=1) == {"bases": 0, "segments": 0, "objects": 0}
+
+
+@pytest.mark.req("BK-01")
+def test_prune_deletes_what_aborted_copies_left_and_damaged_bases_that_are_old(
+    place: Path,
+) -> None:
+    kept = _folder(place / "repository")
+    now = datetime.now(UTC)
+    days_ago = [now - timedelta(days=days) for days in (50, 40, 20, 10, 1)]
+    bases = [_base(kept, at, number) for number, at in enumerate(days_ago)]
+    for number in range(6):
+        kept.write(f"wal/{_segment(number)}", [b"x"])
+    _flip(place / "repository/base" / bases[0].id / "about.json")
+    _flip(place / "repository/base" / bases[2].id / "about.json")
+    for at, is_part in (
+        (days_ago[3] + timedelta(hours=1), True),
+        (days_ago[3], False),
+        (now, True),
+    ):
+        left = place / "repository/base" / f"{at - timedelta(hours=2):%Y%m%dT%H%M%SZ}"
+        left.mkdir()
+        (left / ("base.tar.gz.part" if is_part else "base.tar.gz")).write_bytes(b"x")
+    chosen = site.Site(
+        repository=kept, url="", bucket=None, files=(), programs=Programs(None), spool=place
+    )
+    # What the damaged base of 20 days ago needs is not known: every segment stays.
+    assert chosen.prune(days=30, at_least=1) == {"bases": 1, "segments": 0, "objects": 0}
+    assert database.damaged(kept) == [bases[2].id]
+    assert [base.id for base in database.bases(kept)] == [bases[n].id for n in (1, 3, 4)]
+    stays = sorted(name for name in kept.names("base/", with_parts=True) if "about" not in name)
+    assert stays == [
+        *(f"base/{bases[n].id}/base.tar.gz" for n in (1, 2, 3, 4)),
+        f"base/{now - timedelta(hours=2):%Y%m%dT%H%M%SZ}/base.tar.gz.part",
+    ]
+    assert chosen.prune(days=9, at_least=1) == {"bases": 2, "segments": 3, "objects": 0}
+    assert database.damaged(kept) == []
+
+
+def test_copy_that_fills_the_disk_leaves_nothing(place: Path) -> None:
+    kept = _folder(place / "repository")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x" * 2 * sealed.CHUNK_BYTES
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RepositoryError, match="No space left"):
+        kept.write("base/one/base.tar.gz", pieces())
+    assert list((place / "repository/base/one").iterdir()) == []
 
 
 @pytest.mark.req("BK-02")
@@ -566,6 +608,57 @@ def test_folder_whose_disk_is_not_mounted_takes_nothing(backed_up: site.Site, pl
     assert backed_up.repository.names("wal/") == ["wal/1", "wal/2"]
 
 
+@pytest.mark.req("BK-01", "BK-05")
+def test_one_damaged_base_blocks_neither_the_stream_nor_a_restore(
+    backed_up: site.Site, place: Path
+) -> None:
+    assert backed_up.bucket is not None
+    backed_up.bucket.put(objects.Entry("media/old.jpg", 1, "", "image/jpeg"), b"x")
+    base = backed_up.run(_quiet)
+    old = msgspec.structs.replace(base, id="20200101T000000Z")
+    backed_up.repository.write_document(f"{database.BASE}{old.id}/about.json", old)
+    _flip(place / "repository/base" / old.id / "about.json")
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository)[-1].started_at > base.started_at)
+        number, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+    for name in ("wal-covered.json", *backed_up.repository.names(objects.LISTS)[-1:]):
+        _flip(place / "repository" / name)
+    assert [problem.split(" ")[:4] for problem in backed_up.verify(_quiet)] == [
+        ["base", old.id, "is", "damaged,"],
+        ["wal-covered.json", "was", "changed", "or"],
+        [backed_up.repository.names(objects.LISTS)[-1], "was", "changed", "or"],
+    ]
+    keys = [entry.key for entry in objects.around(backed_up.repository, None)]
+    assert "media/old.jpg" in keys
+    far = end + timedelta(days=1)
+    with pytest.raises(BackupError, match="does not reach that far"):
+        backed_up.restore(place / "far", to=far, account=None, port=free_port(), say=_quiet)
+    with restored(backed_up, place / "copy", None) as url:
+        assert numbers(url) == [number]
+    for base in database.bases(backed_up.repository):
+        _flip(place / "repository/base" / base.id / "about.json")
+    with pytest.raises(sealed.UnsealError, match="its key is not in the key file"):
+        backed_up.run(_quiet)
+
+
+def test_stream_ends_with_the_error_that_no_later_attempt_mends(
+    backed_up: site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else changes would go on, and nobody would see that no copy is made."""
+    other = RuntimeError("a mistake")
+
+    def broken(*_: object, **__: object) -> None:
+        raise other
+
+    monkeypatch.setattr(objects, "run", broken)
+    with pytest.raises(RuntimeError) as error:
+        backed_up.stream(
+            threading.Event(), wal_s=WAL_S, base_hours=24, bucket_hours=24, days=30, at_least=2
+        )
+    assert error.value is other
+
+
 def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, place: Path) -> None:
     backed_up.run(_quiet)
     parts = urlsplit(backed_up.url)
@@ -581,10 +674,27 @@ def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, pla
         pass
 
 
+def _flip(file: Path) -> None:
+    body = bytearray(file.read_bytes())
+    body[40] ^= 1
+    file.write_bytes(body)
+
+
 def _folder(root: Path) -> Repository:
     kept = Repository(repository.Folder(root), [b"k" * 32])
     kept.prepare(is_first=True)
     return kept
+
+
+def _base(kept: Repository, at: datetime, segment: int) -> database.Base:
+    base = database.Base(
+        id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at,
+        first_wal=_segment(segment), last_wal=_segment(segment), size_bytes=1, sha256="",
+        server_version="18", system_id="1",
+    )  # fmt: skip
+    kept.write(f"base/{base.id}/base.tar.gz", [b"x"])
+    kept.write_document(f"base/{base.id}/about.json", base)
+    return base
 
 
 def _segment(number: int) -> str:
