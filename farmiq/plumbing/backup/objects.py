@@ -56,11 +56,13 @@ class Source:
         self._s3 = objects.client(url, at=url, tls=tls)
         self._bucket = unquote(urlsplit(url).path).strip("/")
 
-    def sizes(self) -> Iterator[tuple[str, int]]:
+    def sizes(self, *, before: datetime | None = None) -> Iterator[tuple[str, int]]:
+        """Each object's, or only of those that were stored before a moment."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket)
         for page in pages:
             for item in page.get("Contents", []):
-                yield item["Key"], item["Size"]
+                if before is None or item["LastModified"] < before:
+                    yield item["Key"], item["Size"]
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """(bytes, type), None if it is gone by now. Objects of ours have 10 MiB at most."""
@@ -170,6 +172,16 @@ def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
         except (RepositoryError, UnsealError) as error:
             problems.append(f"object {entry.key}: {error}")
     return problems
+
+
+def lacking(live: Mapping[str, int], entries: Iterable[Entry]) -> list[str]:
+    """Pure: what a live bucket has, by key and size, and the backup has not; in words."""
+    sizes = {entry.key: entry.size_bytes for entry in entries}
+    return [
+        f"object {key} is in the bucket and not in the backup"
+        for key, size_bytes in live.items()
+        if sizes.get(key) != size_bytes
+    ]
 
 
 def prune(repository: Repository, *, before: datetime) -> int:

@@ -27,6 +27,9 @@ from farmiq.plumbing.backup.wal import WalArchive
 from farmiq.plumbing.storage import objects as storage
 
 FILES = "files/"
+NO_BUCKET = (
+    "bucket     none is set (FARMIQ_EDGE_S3_URL, FARMIQ_CLOUD_S3_URL): images are not copied"
+)
 COVERED_WITHIN_S = 120.0
 _FIRST_S, _AGAIN_S = 10.0, 300.0
 
@@ -84,17 +87,20 @@ class Site:
         return base
 
     def copy_bucket(self, say: Say) -> None:
-        if self.bucket is not None:
-            done = objects.run(self.repository, self.bucket, now=datetime.now(UTC))
-            say(
-                f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
-                f"({done.new_bytes / 1e6:,.1f} MB)"
-            )
+        if self.bucket is None:
+            say(NO_BUCKET)
+            return
+        done = objects.run(self.repository, self.bucket, now=datetime.now(UTC))
+        say(
+            f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
+            f"({done.new_bytes / 1e6:,.1f} MB)"
+        )
 
-    def copy_new(self, since: datetime | None) -> datetime | None:
+    def copy_new(self, since: datetime | None, copied: set[str]) -> datetime | None:
         """Copy objects that came since a moment; return when the newest of them was stored.
 
-        Looks a minute back: a transaction may commit after a later one.
+        Looks a minute back: a transaction may commit after a later one. `copied` are the keys of
+        the last time, whose place those of this time take: only at first the lists are read.
         """
         if self.bucket is None or self.new_objects is None:
             return since
@@ -102,9 +108,11 @@ class Site:
         with psycopg.connect(self.url, connect_timeout=5) as connection:
             rows = connection.execute(self.new_objects.encode(), (after,)).fetchall()
         if rows:
-            known = {entry.key for entry in objects.around(self.repository, None)}
+            known = copied or {entry.key for entry in objects.around(self.repository, None)}
             new = [key for key, _ in rows if key not in known]
             objects.add(self.repository, self.bucket, new, now=datetime.now(UTC))
+            copied.clear()
+            copied.update(key for key, _ in rows)
         return max((stored_at for _, stored_at in rows), default=since)
 
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
@@ -154,7 +162,7 @@ class Site:
         lists = [*names(database.COVERED), *names(objects.LISTS)[-1:], *names(objects.RECENT)]
         problems += [p for name in (*changes, *files, *lists) for p in self._damage(name)]
         entries = objects.around(self.repository, None)
-        say(f"bucket     {len(entries):,} objects")
+        say(f"bucket     {len(entries):,} objects" if self.bucket or entries else NO_BUCKET)
         return problems + objects.verify(self.repository, entries)
 
     def _damage(self, name: str) -> list[str]:
@@ -241,9 +249,10 @@ class Site:
 
     def _copy_as_it_comes(self, stop: threading.Event, every_s: float) -> None:
         since: datetime | None = None
+        copied: set[str] = set()
         while not stop.wait(every_s):
             try:
-                since = self.copy_new(since)
+                since = self.copy_new(since, copied)
             except _PASSING as error:
                 LOG.warning("backup.images_wait", error=str(error), wait_s=every_s)
 
@@ -282,9 +291,13 @@ class Site:
         return count
 
     def drill(
-        self, folder: Path, *, account: Account | None, port: int, name: str, say: Say
-    ) -> Report:
-        """Restore into `folder` up to a moment of now and compare every table with that moment."""
+        self, folder: Path, *, account: Account | None, port: int, name: str, say: Say,
+        images_s: float,
+    ) -> Report:  # fmt: skip
+        """Restore into `folder` up to a moment of now and compare every table with that moment.
+
+        An object that the bucket has for longer than `images_s` must be in the repository.
+        """
         with drill.restore_point(self.url, name) as (frozen, point):
             live = drill.content(frozen)
         say(f"live       {len(live)} tables, {sum(c.rows for c in live.values()):,} rows")
@@ -299,15 +312,20 @@ class Site:
             restored.stop()
         restore_s = time.monotonic() - began
         say(f"restored   in {restore_s:.1f} s")
-        listing = objects.newest(self.repository)
-        entries = listing.entries if listing else []
+        stored_before = datetime.now(UTC) - timedelta(seconds=images_s)
+        in_bucket = dict(self.bucket.sizes(before=stored_before)) if self.bucket else {}
+        entries = objects.around(self.repository, None)
+        say(f"bucket     {len(in_bucket):,} objects" if self.bucket else NO_BUCKET)
         return Report(
             base_id=base.id,
             restored_to=point,
             tables=len(copy),
             rows=sum(content.rows for content in copy.values()),
             differences=[str(difference) for difference in drill.compare(live, copy)],
-            problems=objects.verify(self.repository, entries),
+            problems=[
+                *objects.lacking(in_bucket, entries),
+                *objects.verify(self.repository, entries),
+            ],
             restore_s=restore_s,
             covered_s=covered_s,
             objects=len(entries),

@@ -175,7 +175,12 @@ def test_drill_under_load_restores_every_row_and_finds_what_differs(
     with writing(backed_up.url), streaming(backed_up):
         wait_for(lambda: database.bases(backed_up.repository))
         report = backed_up.drill(
-            place / "drill", account=account(), port=free_port(), name="try", say=_quiet
+            place / "drill",
+            account=account(),
+            port=free_port(),
+            name="try",
+            say=_quiet,
+            images_s=3600,
         )
     assert report.is_clean, report
     assert report.rows > 0
@@ -438,7 +443,8 @@ class _FolderBucket(objects.Source):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def sizes(self) -> Iterator[tuple[str, int]]:
+    def sizes(self, *, before: datetime | None = None) -> Iterator[tuple[str, int]]:
+        del before
         yield from ()
 
     def put(self, entry: objects.Entry, body: bytes) -> None:
@@ -672,6 +678,65 @@ def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, pla
         restored(dataclasses.replace(backed_up, url=wrong), place / "wrong", None),
     ):
         pass
+
+
+@pytest.mark.req("BK-04", "BK-07")
+def test_drill_finds_an_image_that_the_backup_lacks(backed_up: site.Site, place: Path) -> None:
+    assert backed_up.bucket is not None
+    words: list[str] = []
+    with streaming(backed_up):
+        wait_for(lambda: backed_up.repository.names(objects.LISTS))
+        backed_up.bucket.put(objects.Entry("media/new.jpg", 3, "", "image/jpeg"), b"abc")
+
+        def drill_of(chosen: site.Site, folder: str, images_s: float) -> list[str]:
+            return chosen.drill(
+                place / folder,
+                account=account(),
+                port=free_port(),
+                name=folder,
+                say=words.append,
+                images_s=images_s,
+            ).problems
+
+        lacking = ["object media/new.jpg is in the bucket and not in the backup"]
+        assert drill_of(backed_up, "now", 0) == lacking
+        assert drill_of(backed_up, "soon", 3600) == []
+    assert site.NO_BUCKET not in words
+    dataclasses.replace(backed_up, bucket=None).copy_bucket(words.append)
+    assert words[-1] == site.NO_BUCKET
+
+
+def test_new_images_are_copied_without_reading_the_lists_again(
+    backed_up: site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hundred thousand images a list has 24 MB, and one comes every half minute."""
+    assert backed_up.bucket is not None
+    chosen = dataclasses.replace(
+        backed_up,
+        new_objects="select 'media/fresh-' || id, at from readings where at > %s order by at",
+    )
+    copied: set[str] = set()
+    since: datetime | None = None
+    around, reads = objects.around, []
+
+    def counted(kept: Repository, at: datetime | None) -> list[objects.Entry]:
+        reads.append(at)
+        return around(kept, at)
+
+    monkeypatch.setattr(objects, "around", counted)
+    keys: list[str] = []
+    for _ in range(3):
+        number, _at = insert(backed_up.url)
+        key = f"media/fresh-{number}"
+        backed_up.bucket.put(objects.Entry(key, 1, "", "image/jpeg"), b"x")
+        since = chosen.copy_new(since, copied)
+        keys.append(key)
+    recent = [
+        backed_up.repository.read_document(name, objects.Listing)
+        for name in backed_up.repository.names(objects.RECENT)
+    ]
+    assert [entry.key for listing in recent for entry in listing.entries] == keys
+    assert len(reads) == 1
 
 
 def _flip(file: Path) -> None:
