@@ -202,9 +202,9 @@ def delete(repository: Repository, base_id: str) -> None:
         repository.delete(f"{BASE}{base_id}/{file}")
 
 
-def delete_unfinished(repository: Repository, newest: Base) -> None:
-    """Delete what is left of copies that ended with their process, long before the newest base."""
-    limit = f"{BASE}{newest.started_at - _UNFINISHED:{_ID}}"
+def delete_unfinished(repository: Repository, *, now: datetime) -> None:
+    """Delete what is left of copies that ended with their process."""
+    limit = f"{BASE}{now - _UNFINISHED:{_ID}}"
     finished = {name.removesuffix(_ABOUT) for name in _abouts(repository)}
     for name in repository.names(BASE, with_parts=True):
         if name < limit and f"{name.rpartition('/')[0]}/" not in finished:

@@ -3,6 +3,7 @@
 objects/<sha256>         an object's bytes, stored once however often they occur
 buckets/<moment>.json    a list: key, size and hash of every object at that moment
 recent/<moment>.json     objects that came since the last list, until the next one names them
+newest/list.json         which list was written last, also if a clock that was ahead named another
 
 A later list names what is known already and reads only what is new: our keys are written once.
 """
@@ -25,6 +26,7 @@ from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
 OBJECTS, LISTS, RECENT = "objects/", "buckets/", "recent/"
+NEWEST = "newest/list.json"
 LOG = logs.get("backup")
 
 
@@ -95,6 +97,7 @@ def run(repository: Repository, source: Source, *, now: datetime) -> Outcome:
         entries.append(entry)
     listing = Listing(now.astimezone(UTC), entries)
     repository.write_document(_name(listing.at), listing)
+    repository.write_document(NEWEST, _name(listing.at))
     for name in recent:  # its objects are in the list now, or deleted
         repository.delete(name)
     return Outcome(len(entries), new_objects, new_bytes)
@@ -124,7 +127,16 @@ def _copy(repository: Repository, source: Source, key: str, stored: set[str]) ->
 
 
 def newest(repository: Repository) -> Listing | None:
-    return next(_readable(repository, reversed(repository.names(LISTS))), None)
+    return next(_readable(repository, newest_first(repository)), None)
+
+
+def newest_first(repository: Repository) -> list[str]:
+    """The names of all lists; first the one that was written last, whatever the clock was."""
+    names = repository.names(LISTS)[::-1]
+    with contextlib.suppress(UnsealError):
+        if repository.has(NEWEST) and (last := repository.read_document(NEWEST, str)) in names:
+            return [last, *(name for name in names if name != last)]
+    return names
 
 
 def around(repository: Repository, at: datetime | None) -> list[Entry]:
@@ -136,13 +148,16 @@ def around(repository: Repository, at: datetime | None) -> list[Entry]:
     """
     # First: a list that is written meanwhile takes the place of recent ones.
     recent = repository.names(RECENT)
-    names = repository.names(LISTS)
-    limit = _name(at) if at is not None else f"{LISTS}~"
-    before = _readable(repository, (name for name in reversed(names) if name <= limit))
-    behind = _readable(repository, (name for name in names if name > limit))
+    if at is None:
+        near = [newest_first(repository)]
+    else:
+        names, limit = repository.names(LISTS), _name(at)
+        near = [
+            [name for name in reversed(names) if name <= limit],
+            [name for name in names if name > limit],
+        ]
     listings = [
-        *itertools.islice(before, 1),
-        *itertools.islice(behind, 1),
+        *(row for names in near for row in itertools.islice(_readable(repository, names), 1)),
         *_readable(repository, recent),
     ]
     return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
@@ -189,9 +204,9 @@ def prune(repository: Repository, *, before: datetime) -> int:
 
     What a damaged list names is not known: while there is one, all objects stay.
     """
-    limit = _name(before)
+    limit, newest_names = _name(before), newest_first(repository)[:1]
     names = repository.names(LISTS)
-    old = [name for name in names[:-1] if name < limit]
+    old = [name for name in names if name < limit and name not in newest_names]
     for name in old:
         repository.delete(name)
     if not old:

@@ -32,6 +32,11 @@ NO_BUCKET = (
 )
 COVERED_WITHIN_S = 120.0
 _FIRST_S, _AGAIN_S = 10.0, 300.0
+# Services store the time that they believe once an hour, or more often. What is further ahead than
+# an hour was written while the clock was ahead.
+_BELIEVED_WITHIN, _AHEAD = timedelta(hours=3), timedelta(hours=1)
+_HAS_BELIEVED = "select to_regclass('believed_clock') is not null"
+_CLOCK = "select fn_now(), (select believed_at from believed_clock)"
 
 # What a stream tries again: engine or repository is away.
 _PASSING = (BackupError, RepositoryError, OSError, psycopg.Error, *storage.UNAVAILABLE)
@@ -104,20 +109,27 @@ class Site:
         """
         if self.bucket is None or self.new_objects is None:
             return since
-        after = since - timedelta(minutes=1) if since else datetime.now(UTC) - timedelta(days=1)
+        now = datetime.now(UTC)
+        after = since - timedelta(minutes=1) if since else now - timedelta(days=1)
         with psycopg.connect(self.url, connect_timeout=5) as connection:
             rows = connection.execute(self.new_objects.encode(), (after,)).fetchall()
+        # What came while the clock was ahead is in the next list of all.
+        rows = [row for row in rows if row[1] <= now + _AHEAD]
         if rows:
             known = copied or {entry.key for entry in objects.around(self.repository, None)}
             new = [key for key, _ in rows if key not in known]
-            objects.add(self.repository, self.bucket, new, now=datetime.now(UTC))
+            objects.add(self.repository, self.bucket, new, now=now)
             copied.clear()
             copied.update(key for key, _ in rows)
         return max((stored_at for _, stored_at in rows), default=since)
 
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
-        """Delete what no restore of the last `days` needs."""
-        limit = datetime.now(UTC) - timedelta(days=days)
+        """Delete what no restore of the last `days` needs. Raises BackupError.
+
+        Not after the clock has jumped: everything would look old.
+        """
+        now = self._believed_now()
+        limit = now - timedelta(days=days)
         bases = database.bases(self.repository)
         # The newest base before the limit is where a restore to the limit begins.
         needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
@@ -128,8 +140,7 @@ class Site:
         for base_id in (*(base.id for base in old), *old_damaged):
             database.delete(self.repository, base_id)
             self.repository.delete(f"{FILES}{base_id}.tar.gz")
-        if bases:
-            database.delete_unfinished(self.repository, bases[-1])
+        database.delete_unfinished(self.repository, now=now)
         first = min((base.first_wal[8:] for base in remaining), default="")
         if damaged != old_damaged:
             first = ""  # what a damaged base needs is not known, and its key may come back
@@ -142,6 +153,26 @@ class Site:
             "segments": len(segments),
             "objects": unneeded,
         }
+
+    def _believed_now(self) -> datetime:
+        """The database's time, if its services believe it (runtime/clock.py)."""
+        now, believed_at = self._clock()
+        if believed_at is not None and abs(now - believed_at) > _BELIEVED_WITHIN:
+            raise BackupError(
+                f"nothing is deleted: by the database's clock it is {now:%Y-%m-%dT%H:%M:%SZ}, and "
+                f"its services believed last that it is {believed_at:%Y-%m-%dT%H:%M:%SZ}. They "
+                "believe it when it is back, or has gone on steadily for a day"
+            )
+        return now
+
+    def _clock(self) -> tuple[datetime, datetime | None]:
+        """The database's time, and that which was believed last, if it has services of ours."""
+        with psycopg.connect(self.url, connect_timeout=5) as connection:
+            is_ours = connection.execute(_HAS_BELIEVED).fetchone() == (True,)
+            row = connection.execute(_CLOCK if is_ours else "select now(), null").fetchone()
+        assert row is not None  # noqa: S101 - a select without a table has one row
+        now, believed_at = row
+        return now.astimezone(UTC), believed_at and believed_at.astimezone(UTC)
 
     def verify(self, say: Say) -> list[str]:
         """Read all that a restore of now would read; problems in words."""
@@ -159,8 +190,9 @@ class Site:
         names = self.repository.names
         changes, files = names(database.WAL), names(FILES)
         say(f"changes    {len(changes):,} segments")
-        lists = [*names(database.COVERED), *names(objects.LISTS)[-1:], *names(objects.RECENT)]
-        problems += [p for name in (*changes, *files, *lists) for p in self._damage(name)]
+        lists = [*objects.newest_first(self.repository)[:1], *names(objects.RECENT)]
+        small = [*names(database.COVERED), *names(objects.NEWEST), *lists]
+        problems += [p for name in (*changes, *files, *small) for p in self._damage(name)]
         entries = objects.around(self.repository, None)
         say(f"bucket     {len(entries):,} objects" if self.bucket or entries else NO_BUCKET)
         return problems + objects.verify(self.repository, entries)
@@ -197,8 +229,8 @@ class Site:
                     if is_broken or self._base_is_due(base_hours):
                         self.run(_log)
                         is_broken = False
-                        self.prune(days=days, at_least=at_least)
                         next_bucket = time.monotonic() + bucket_hours * 3600
+                        self.prune(days=days, at_least=at_least)
                     elif time.monotonic() >= next_bucket:
                         self.copy_bucket(_log)
                         next_bucket = time.monotonic() + bucket_hours * 3600
@@ -363,11 +395,13 @@ class Site:
         )
 
     def _base_is_due(self, hours: float) -> bool:
-        bases = database.bases(self.repository)
-        oldest_good = datetime.now(UTC) - timedelta(hours=hours)
-        if not bases or bases[-1].started_at < oldest_good:
-            return True
-        return not database.is_continued(bases[-1], self.url)
+        now, _ = self._clock()
+        good = [
+            base
+            for base in database.bases(self.repository)
+            if now - timedelta(hours=hours) <= base.started_at <= now + _AHEAD
+        ]
+        return not good or not database.is_continued(good[-1], self.url)
 
     def lost_changes(self) -> list[str]:
         """Segments of changes after the newest base that are not there: a restore ends at them."""
