@@ -143,20 +143,12 @@ async def send(
     )
     # A thread of its own: a server that hangs takes none from anybody else.
     with_thread = ThreadPoolExecutor(1, thread_name_prefix="mail")
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + deadline_s
-    sending = loop.run_in_executor(with_thread, client.deliver, message)
-    too_long = MailError(f"the mail server took longer than {deadline_s:g} s")
+    sending = asyncio.get_running_loop().run_in_executor(with_thread, client.deliver, message)
     try:
-        async with asyncio.timeout_at(deadline):
+        async with asyncio.timeout(deadline_s):
             await asyncio.shield(sending)
     except TimeoutError:
-        raise too_long from None
-    except MailError as error:
-        # A busy loop may see the thread's own end first: that too came from the time.
-        if error.permanent or loop.time() < deadline:
-            raise
-        raise too_long from None
+        raise MailError(f"the mail server took longer than {deadline_s:g} s") from None
     finally:
         client.abandon()
         with_thread.shutdown(wait=False)
@@ -259,6 +251,8 @@ class _Client(smtplib.SMTP):
         where = self._where
         self._host = where.host
         code, text = self.connect(where.host, where.port)
+        if self._abandoned:  # while there was no socket yet that could have been ended
+            raise TimeoutError
         if code != 220:  # noqa: PLR2004 - "ready" of RFC 5321
             raise smtplib.SMTPResponseException(code, text)
         domain = str(message["From"].addresses[0].domain)
@@ -290,9 +284,6 @@ class _Client(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float | None) -> socket.socket:
         opened = socket.create_connection((self._connect_to or host, port), timeout)
-        if self._abandoned:
-            opened.close()
-            raise TimeoutError
         return (
             self._tls().wrap_socket(opened, server_hostname=host)
             if self._where.implicit_tls

@@ -322,6 +322,8 @@ class Answers:
         for row in plan.requests:
             self._request(row, as_command=row.transfer_id in plan.by_command)
         for row in plan.acks:
+            if row.device_id not in next_wakes:
+                continue  # deleted since the commit
             answer = Stored(row.image_name, *next_wakes[row.device_id])
             self._publish(row.dialect, row.spelling, answer)
             ACKNOWLEDGED.inc()
@@ -358,9 +360,8 @@ class Answers:
             waiting = await store.silent_since_hello(tx, list(greeted))
         next_wakes = await self._next_wakes(waiting)
         if self._position.holds(mark):
-            for device_id in waiting:
-                answer = Greeting(*next_wakes[device_id])
-                self._publish(dialects.ESP32CAM, greeted[device_id], answer)
+            for device_id, next_wake in next_wakes.items():
+                self._publish(dialects.ESP32CAM, greeted[device_id], Greeting(*next_wake))
 
     async def _next_wakes(
         self, device_ids: Sequence[UUID]

@@ -107,7 +107,7 @@ async def paused(pool: db.Pool) -> list[str]:
 
 
 async def _version(tx: db.Connection) -> Any:
-    sql = "select count(*), max(l.made_at), md5(string_agg(d.mac, ',' order by d.mac))"
+    sql = "select md5(string_agg(d.mac || l.secret_bcrypt, ',' order by d.mac))"
     return await db.fetch_all(tx, sql + _ADMITTED)
 
 

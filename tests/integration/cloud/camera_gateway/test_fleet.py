@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -90,6 +91,19 @@ async def test_login_replaced_or_revoked_ends(site: Site, pool: db.Pool) -> None
     with pytest.raises(registration.NoCameraError):
         async with db.transaction(pool) as tx:
             await registration.make_login(tx, "000000000000", made_by="test")
+
+
+async def test_login_replaced_while_the_clock_is_behind_is_admitted(
+    site: Site, pool: db.Pool
+) -> None:
+    await site.gateway()
+    macs = [(await site.camera()).mac for _ in range(2)]
+    for mac in macs:
+        url = await login(pool, site, mac)
+        await until(partial(connects, url, []))
+    site.farm.at(now() - timedelta(hours=1))
+    replaced = await login(pool, site, macs[0])
+    await until(lambda: connects(replaced, []))
 
 
 async def test_missed_wakes_raise_an_alert_that_is_resolved_later(

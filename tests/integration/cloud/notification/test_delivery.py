@@ -457,6 +457,53 @@ async def test_second_person_is_told_if_nobody_acknowledges(
     ]
 
 
+BOB: dict[str, Any] = {"name": "Bob", "level": 2, "addresses": {"mail": "bob@example.com"}}
+
+
+def escalated(site: Site) -> set[UUID]:
+    rows = site.owner("select episode_id from alert_steps where step = 'escalated'")
+    return {row[0] for row in rows}
+
+
+async def test_second_person_is_not_woken_while_the_first_has_quiet_hours(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    ((hour,),) = site.owner("select extract(hour from fn_now() at time zone 'UTC')::int")
+    begin, end = (f"{(hour + shift) % 24:02}:00" for shift in (-1, 2))
+    quiet_hours = {"from": begin, "until": end, "timezone": "UTC"}
+    await running.mail(mailbox, quiet_hours=quiet_hours)
+    await running.put("alert-contacts/bob", BOB)
+    warning, critical = site.open(severity="warning"), site.open(severity="critical")
+    await until(lambda: len(site.messages()) == 2)
+    site.ahead("16 minutes")
+    await until(lambda: escalated(site) == {critical})
+    site.ahead("4 hours")
+    await until(lambda: escalated(site) == {warning, critical})
+    await site.until_ended(4)
+
+
+async def test_maintenance_holds_an_escalation_and_what_became_worse(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    await running.put("alert-contacts/bob", BOB)
+    held, other = site.open(severity="warning"), site.open(severity="warning", barn_id="2")
+    await site.until_ended(2)
+    site.owner(
+        "insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by, "
+        "barn_id) values ('hill', gen_random_uuid(), fn_now(), fn_now() + interval '2 hours', "
+        "'washing', 'x', '1')"
+    )
+    site.ahead("16 minutes")
+    worsen(site, held, "critical")
+    await until(lambda: escalated(site) == {other})
+    query = "select state, send_after > fn_now() from alert_messages where step = 'worsened'"
+    await until(lambda: site.owner(query) == [("pending", True)])
+    site.ahead("3 hours")
+    await until(lambda: escalated(site) == {held, other})
+    await site.until_ended(5)
+
+
 async def test_alert_that_nobody_is_told_of_is_logged_and_counted(
     site: Site, running: Running
 ) -> None:
