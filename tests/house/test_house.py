@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from farmiq import config, services
+from farmiq.cloud import bus
 from farmiq.plumbing import log
+from tests.integration.test_readiness import CHECKS, OTHERS
 
 ROOT = Path(__file__).parent.parent.parent
 CODE = sorted((ROOT / "farmiq").rglob("*.py"))
@@ -82,6 +84,25 @@ def _logs(call: ast.Call) -> bool:
         and isinstance(said.value, str)
         and "." in said.value
     )
+
+
+def test_every_check_of_readiness_is_seen_to_fail_when_its_engine_is_away() -> None:
+    """Each name of `server.ready(…)` is on the list of tests/integration/test_readiness.py."""
+    source = "\n".join(file.read_text(encoding="utf-8") for file in CODE)
+    names = set(re.findall(r'server\.ready\(\s*"([^"]+)"', source))
+    templates = set(re.findall(r'server\.ready\(\s*f"([^"]+)"', source))
+    assert templates == {"{family}.database", "{sink.family}.{sink.work.purpose}.queue"}
+    sinks = re.findall(r'\bSink\(\s*"(\w+)",\s*bus\.(\w+)', source)
+    assert {getattr(bus, work) for _, work in sinks} == set(bus.WORKS)
+    names |= {f"{family}.{getattr(bus, work).purpose}.queue" for family, work in sinks}
+    listed = {name for engines in CHECKS.values() for checks in engines.values() for name in checks}
+    assert names - OTHERS - listed == set()
+    assert names >= OTHERS
+    # Of the sinks of a service, the database is checked once, under the name of the first.
+    families: dict[str, set[str]] = {}
+    for family, work in sinks:
+        families.setdefault(getattr(bus, work).service, set()).add(f"{family}.database")
+    assert [service for service, any_of in families.items() if not any_of & listed] == []
 
 
 def test_names_say_what_is_inside() -> None:

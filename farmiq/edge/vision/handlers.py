@@ -59,7 +59,14 @@ class Inference:
         self._wait_s = settings.vision_wait_s
         self._frame_s = 1 / settings.vision_frames_per_second
         self._log = log.get("edge-vision-inference")
-        self.problem: str | None = None
+
+    async def problem(self) -> str | None:
+        """Why a job waits to be tried again; the jobs say it, whoever does or removes them."""
+        try:
+            async with self._pool.connection(timeout=2.0) as connection:
+                return await store.retried_for(connection)
+        except db.UNAVAILABLE:
+            return None  # vision.database says it
 
     async def infer_pending(self) -> dict[str, object]:
         """Do all jobs that are ready, one after the other."""
@@ -77,12 +84,11 @@ class Inference:
         crash.here("vision.after_claim")
         try:
             await self._infer(job)
-            self.problem = None
         except (*objects.UNAVAILABLE, WorkerGoneError) as error:
-            self.problem = f"images cannot be looked at: {db.first_line(error)}"
-            self._log.warning("vision.away", error=self.problem)
+            problem = f"images cannot be looked at: {db.first_line(error)}"
+            self._log.warning("vision.away", error=problem)
             async with db.transaction(self._pool) as tx:
-                await store.release(tx, job, error=self.problem, after_s=RETRY_S)
+                await store.release(tx, job, error=problem, after_s=RETRY_S)
             return False
         return True
 

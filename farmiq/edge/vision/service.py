@@ -71,7 +71,7 @@ def _jobs(
     inference = Inference(settings, pool, bucket, files)
     teacher = Training(settings, pool, files)
     # No reason to take the edge out of service: jobs wait until images can be looked at.
-    server.note("vision.images", lambda: inference.problem)
+    server.note("vision.images", inference.problem)
     days = settings.weighvision_days
 
     async def purge_models() -> dict[str, object]:

@@ -170,6 +170,16 @@ async def release(tx: db.Connection, job: InferenceJob, *, error: str, after_s: 
     )
 
 
+async def retried_for(connection: db.Connection) -> str | None:
+    """Why a job waits for its next attempt, or is in it; None if none does."""
+    error: str | None = await db.fetch_value(
+        connection,
+        "select max(last_error) from inference_jobs where done_at is null "
+        "and (next_attempt_at > fn_now() or lease_expires_at > fn_now())",
+    )
+    return error
+
+
 async def reset_future_attempts(tx: db.Connection, *, hours: float) -> int:
     """Jobs that wait longer than any delay; the clock was set back."""
     cursor = await tx.execute(

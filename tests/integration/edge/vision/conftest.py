@@ -74,8 +74,8 @@ class Barn:
         )
         return one
 
-    def problem(self) -> str | None:
-        return self.inference.problem
+    async def problem(self) -> str | None:
+        return await self.inference.problem()
 
     def results(self, weighing: Weighing) -> list[tuple[Any, ...]]:
         return rows(self.database, RESULT, weighing.session_id)

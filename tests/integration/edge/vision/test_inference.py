@@ -178,11 +178,14 @@ async def test_image_that_ends_the_worker_twice_is_set_aside(
     left[0] = 4
     two = await barn.weigh(animal())
     assert not await barn.inference.infer_next()
-    assert barn.problem()
+    assert "cannot be looked at" in (await barn.problem() or "")
     assert not barn.results(two)
     later(barn.database, "10 minutes")
-    assert await barn.inference.infer_next()
-    assert not barn.problem()
+    # Another process of the edge does it; this one has nothing to do.
+    other = handlers.Inference(barn.settings, barn.pool, barn.bucket, barn.files)
+    assert await other.infer_next()
+    assert not await barn.inference.infer_next()
+    assert not await barn.problem()
     assert len(barn.results(two)) == 1
 
 
