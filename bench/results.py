@@ -133,8 +133,9 @@ _HEAD = """\
 # Bench
 
 `make bench` (`farmiq bench ingest`, `delivery`, then `cameras`) measures ours beside a ceiling or a
-peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared
-machine mean little. This page is written by it from `bench/results.json`.
+peer in the same run and prints the ratios; absolute rates of a shared machine mean little. A value
+is the median of its rounds: one of a single round says less. This page is written by it from
+`bench/results.json`.
 
 | target | what | value | aim | | rounds |
 |---|---|---|---|---|---|
