@@ -104,10 +104,17 @@ class Analytics:
         return self.event("barn.record.created", at, said, **changes)
 
     def weighing(
-        self, at: datetime, weight_kg: float, *, batch_id: str | None = None, **changes: Any
+        self,
+        at: datetime,
+        weight_kg: float,
+        *,
+        batch_id: str | None = None,
+        derived: bool = False,
+        **changes: Any,
     ) -> list[BusEvent]:
         session: dict[str, Any] = {"session_id": ids.new(), **changes}
         created = {"status": "created", "batch_id": batch_id, "initial_weight_kg": None}
+        created |= {"batch_derived": True} if derived else {}
         ended = {
             "status": "finalized", "final_weight_kg": weight_kg, "image_count": 0,
             "inference_result_id": None,
