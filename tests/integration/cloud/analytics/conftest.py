@@ -204,7 +204,8 @@ class Analytics:
         )
 
     def safe_from(self, batch_id: str = "b") -> date | None:
-        ((day,),) = self.owner("select fn_safe_to_sell_from(%s, %s)", self.tenant_id, batch_id)
+        rows = self.owner("select fn_safe_to_sell_from(%s, %s)", self.tenant_id, batch_id)
+        day: date | None = rows[0][0]
         return day
 
     def revisions(self) -> dict[tuple[str, str, str], int]:
