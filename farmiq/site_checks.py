@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 import psycopg
@@ -223,7 +224,21 @@ def _backups(site: str, environment: Mapping[str, str]) -> Finding:
     stored = "no change was stored" if wal_s is None else f"changes until {wal_s:,.0f} s ago"
     old = age_h > settings.base_hours * BACKUP_SLACK
     old = old or wal_s is None or wal_s > max(MAX_WAL_AGE_S, settings.wal_s * BACKUP_SLACK)
-    return f"the last copy is {age_h:,.0f} h old; {stored}", start if old else ""
+    detail = f"the last copy is {age_h:,.0f} h old; {stored}"
+    if not old and _is_on_one_disk(url, settings.spool):
+        detail += "; it is on the disk of what it is a copy of"
+        return detail, "mount another machine's disk at the folder of FARMIQ_BACKUP_URL"
+    return detail, start if old else ""
+
+
+def _is_on_one_disk(url: str, spool: Path) -> bool:
+    parts = urlsplit(url)
+    try:
+        return parts.scheme == "file" and (
+            Path(unquote(parts.path)).stat().st_dev == spool.stat().st_dev
+        )
+    except OSError:
+        return False
 
 
 async def drill(site: str, tx: db.Connection) -> Finding:

@@ -217,6 +217,7 @@ def drill(
                 port=_free_port(),
                 name=f"farmiq-drill-{os.getpid()}",
                 say=terminal.progress(),
+                images_s=2 * _settings().bucket_hours * 3600,
             )
             problems.extend([*report.differences, *report.problems])
     finally:

@@ -1,5 +1,6 @@
 """Several forwarders of one edge share its outbox."""
 
+import signal
 from collections.abc import Callable
 
 import httpx2
@@ -32,16 +33,25 @@ async def test_four_forwarders_deliver_every_event_once_between_them(
     farm = idle_farm
     # No lease ends while a busy machine looks away: what is settled twice was claimed twice.
     farm.environment |= {"SYNC_LEASE_SECONDS": "120", "SYNC_TIMEOUT_SECONDS": "60"}
-    owe_many(farm.edge_db, COUNT, tenant_id=TENANT)
     farm.start(CLOUD)
     forwarders = [f"forwarder {number}" for number in range(4)]
     for name in forwarders:
         farm.ports[name] = free_port()
         farm.start(FORWARDER, called=name)
     await farm.until_ready()
+    # A cloud that answers nobody: each of them has its hands full before one can have sent all.
+    farm.running[CLOUD].send_signal(signal.SIGSTOP)
+    owe_many(farm.edge_db, COUNT, tenant_id=TENANT)
+    claimants = (
+        "select count(distinct claimed_by) from sync_outbox where status in ('claimed', 'sending')"
+    )
+    await until(lambda: farm.edge(claimants) == [(4,)])
+    farm.running[CLOUD].send_signal(signal.SIGCONT)
     left = "select count(*) from sync_outbox where status <> 'acked'"
     await until(lambda: farm.edge(left) == [(0,)], within_s=120)
     # `sync.batch` events are the cloud's own and pass no door.
     assert farm.cloud("select count(*) from ingestion_dedupe") == [(COUNT,)]
     assert farm.cloud("select count(*) from event_conflicts") == [(0,)]
     await until(lambda: sum(acked(farm, name) for name in forwarders) == COUNT)
+    shares = {name: acked(farm, name) for name in forwarders}
+    assert all(shares.values()), shares

@@ -24,6 +24,7 @@ from farmiq.messages import weighvision
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import ids
 from farmiq.plumbing.bus import amqp
+from tests.support import routed
 from tests.support.farm import TENANT, Farm
 from tests.support.until import until
 
@@ -33,6 +34,10 @@ EDGE = "edge-simulated"
 # Standard errors by which the mean of a day's weighings may miss the flock's true mean, and what
 # two birds on the scale at once may add where they are not seen as an outlier.
 ERRORS, UNSEEN_PAIRS = 4.0, 0.015
+
+ROUTED = {
+    "feed.intake.recorded", "feed.lot.received", "barn.record.created", "kpi.daily.updated",
+}  # fmt: skip
 
 Figures = dict[tuple[str, date, str], float]
 
@@ -111,7 +116,7 @@ def wrong(found: Figures, life: Life, days: list[Day]) -> list[tuple[object, ...
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("days_lived", [21, pytest.param(flocks.DAYS, marks=pytest.mark.long)])
-@pytest.mark.req("RB-04", "RB-14", "FB-11", "FB-13")
+@pytest.mark.req("RB-04", "RB-09", "RB-14", "FB-11", "FB-13")
 async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
     two_sites: Farm, days_lived: int
 ) -> None:
@@ -122,8 +127,10 @@ async def test_figures_of_a_simulated_farm_are_what_truly_happened_there(
     await farm.until_ready()
 
     edge = await enrolled(farm)
-    posted = await post.post(life, STANDARD, edge)
-    await until_settled(farm, posted)
+    async with routed.routes(farm.environment["FARMIQ_AMQP_URL"]) as routes:
+        posted = await post.post(life, STANDARD, edge)
+        await until_settled(farm, posted)
+        await until(lambda: routed.types(routes) >= ROUTED)
     found = figures(farm)
     assert wrong(found, life, days) == []
     safe_from = farm.cloud(

@@ -2,16 +2,50 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farmiq.lab import stack
 from farmiq.lab.simulate import stations, weighings
 from farmiq.lab.simulate.stations import Habits, SimulatedStation
+from farmiq.messages import topics
+from farmiq.plumbing import ids
+from tests.flow.test_weighings import publish
+from tests.support import devices, routed
 from tests.support.farm import Farm, log_lines
 from tests.support.until import until
 from tests.support.weighing_farm import IMPATIENT, WeighingFarm, kept, stands_there
+
+# Of readings, weighings, images, estimates and batches, each by its real producer.
+ROUTED = {
+    "telemetry.ingested",
+    "telemetry.aggregated",
+    "weighvision.session.created",
+    "weighvision.session.finalized",
+    "media.stored",
+    "inference.completed",
+    "sync.batch.sent",
+    "sync.batch.acked",
+}
+
+
+def _reading_of_an_hour_that_is_over() -> tuple[str, bytes]:
+    """The cloud publishes what its hour comes to."""
+    place = devices.HILLSIDE[0]
+    message: dict[str, Any] = {
+        "schema_version": "1.0",
+        "event_id": str(ids.new()),
+        "trace_id": "trace-1",
+        "tenant_id": place.tenant_id,
+        "device_id": place.device_id,
+        "event_type": "telemetry.reading",
+        "ts": (datetime.now(UTC) - timedelta(hours=3)).isoformat(),
+        "payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"},
+    }
+    return topics.telemetry(place, "temperature"), json.dumps(message).encode()
 
 
 async def _has_put(weighing: WeighingFarm, before: int) -> bool:
@@ -39,7 +73,7 @@ async def weighing(two_sites: Farm) -> WeighingFarm:
 @pytest.mark.timeout(180)
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.req("WV-01", "WV-05", "WV-18", "WV-26", "WV-35", "SC-01", "SC-04", "MD-05")
-@pytest.mark.req("MD-07", "RB-19", "RB-13")
+@pytest.mark.req("MD-07", "RB-02", "RB-08", "RB-13", "RB-19")
 async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_once(
     weighing: WeighingFarm, broker: stack.Stack, tmp_path: Path
 ) -> None:
@@ -54,7 +88,12 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         for number in (1, 2)
     )
     weighing.buffers += [one.buffer, other.buffer]
-    async with stations.running(one), stations.running(other):
+    async with (
+        routed.routes(farm.environment["FARMIQ_AMQP_URL"]) as routes,
+        stations.running(one),
+        stations.running(other),
+    ):
+        await publish(farm, [_reading_of_an_hour_that_is_over()])
         await until(lambda: one.hears and other.hears, within_s=60)
         weighed = asyncio.gather(_killed_at_its_first(one), other.run(visits=3))
         await until(lambda: stands_there(one), within_s=60)
@@ -74,6 +113,7 @@ async def test_agent_broker_and_edge_are_killed_and_the_cloud_has_each_weighing_
         await weighed
         visits = [*one.visits, *other.visits]
         await weighing.check(each for visit in visits for each in visit.sha256s)
+        await until(lambda: routed.types(routes) >= ROUTED, within_s=90)
     _follow(weighing)
     _follow_in_the_logs(weighing, [tmp_path / f"station-{number}" for number in (1, 2)])
     for sessions in weighing.pictured():

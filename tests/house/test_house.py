@@ -1,6 +1,7 @@
 """The house rules that no linter knows."""
 
 import ast
+import importlib.metadata
 import pkgutil
 import re
 import subprocess
@@ -144,6 +145,11 @@ def test_no_cache_server_is_among_the_dependencies() -> None:
     locked = (ROOT / "requirements.lock").read_text()
     for name in ("redis", "memcache", "pymemcache", "valkey"):
         assert not re.search(rf"^{name}", locked, re.MULTILINE)
+
+
+@pytest.mark.req("XC-05")
+def test_the_package_says_from_which_python_on_it_runs() -> None:
+    assert importlib.metadata.metadata("farmiq")["Requires-Python"] == ">=3.11"
 
 
 @pytest.mark.req("RB-05", "FB-14")

@@ -22,9 +22,7 @@ LOOKED_UP = {
     "docs/operate/backup.md",  # a second machine; test_backup.py runs them
     "docs/operate/cameras.md",  # a camera's login and messages
     "docs/operate/deletion.md",  # a company that may go; test_deletion.py runs them
-    "docs/operate/edge-console.md",  # a tenant that is registered
     "docs/operate/hardware.md",  # serial ports and cameras
-    "docs/operate/records.md",  # a barn that is registered
     "docs/operate/vision.md",  # a folder of images with weights
     "docs/operate/weighvision.md",  # a weighing
 }

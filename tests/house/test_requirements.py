@@ -1,6 +1,7 @@
 """The list of requirements is sound, and every mark in the tests names a row of it."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -118,6 +119,19 @@ def test_listed_ids_are_well_formed() -> None:
     ids = listed_ids()
     assert ids
     assert [each for each in ids if not requirements.WELL_FORMED.fullmatch(each)] == []
+
+
+def test_the_page_names_the_requirements_that_no_test_shows() -> None:
+    page = requirements.LIST.read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"Without a test: ([^.]*)\.", page)
+    named = {
+        requirement
+        for file in (requirements.ROOT / "tests").rglob("*.py")
+        for arguments in re.findall(r"mark\.req\(([^)]*)\)", file.read_text(encoding="utf-8"))
+        for requirement in requirements.WELL_FORMED.findall(arguments)
+    }
+    contract = {name for name in listed_ids() if not name.startswith(requirements.BEYOND)}
+    assert set(requirements.WELL_FORMED.findall(sentence)) == contract - named
 
 
 def test_no_test_of_this_run_names_an_unknown_id(request: pytest.FixtureRequest) -> None:

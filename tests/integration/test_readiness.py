@@ -168,6 +168,7 @@ class Readiness:
             raise AssertionError(f"{error}; waited for {checks}, last: {self.last}") from None
 
 
+@pytest.mark.req("XC-03")
 @pytest.mark.parametrize("site", ["edge", "cloud"])
 async def test_an_idle_site_is_ready_again_after_an_engine_was_away(
     farm: Farm, links: dict[str, tuple[str, Link]], site: str

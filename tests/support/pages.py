@@ -42,6 +42,8 @@ FOLLOWED = (
     "docs/operate/notifications.md",
     "docs/operate/alerts.md",
     "docs/operate/upgrade.md",
+    "docs/operate/records.md",
+    "docs/operate/edge-console.md",
 )
 
 _BLOCK = re.compile(r"(?ms)^(?P<indent> *)```(?P<info>\S[^\n]*)\n(?P<text>.*?)^(?P=indent)```")

@@ -94,6 +94,7 @@ def test_without_a_young_backup_it_does_not_begin(
     kept = repository.open_at(
         f"file://{tmp_path}/copies/edge", keys=sealing.read_keys(tmp_path / "key")
     )
+    kept.prepare(is_first=True)
     base = database.Base(
         id="1", started_at=now, ended_at=now, first_wal="", last_wal="", size_bytes=1, sha256="",
         server_version="18", system_id="1",

@@ -14,23 +14,27 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, pq
 
 from farmiq.plumbing.backup import streams
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.plumbing.backup.sealed import UnsealError
 
 BASE, WAL, COVERED = "base/", "wal/", "wal-covered.json"
-RESTORED_WITHIN_S = 3600.0
+# As long as a day of changes may take (BK-04), and as the unit of a drill may.
+RESTORED_WITHIN_S = 6 * 3600.0
 # For changes and what PostgreSQL writes while it replays them.
 LEAST_FREE_BYTES = 256 * 2**20
 _ABOUT, _ARCHIVE = "about.json", "base.tar.gz"
+_ID = "%Y%m%dT%H%M%SZ"
+# No copy takes so long: one that began earlier and has no end never gets one.
+_UNFINISHED = timedelta(days=1)
 _HISTORY = ".history"
 _BEFORE_TARGET = "recovery ended before configured recovery target was reached"
 # What libpq reads from the environment: a password has no place among the arguments of a command.
@@ -117,7 +121,7 @@ class Programs:
 def run(repository: Repository, url: str, *, programs: Programs) -> Base:
     """Take a base backup; it can be restored from as soon as this returns."""
     started_at, first_wal, facts = _look(url)
-    base_id = f"{started_at:%Y%m%dT%H%M%SZ}"
+    base_id = f"{started_at:{_ID}}"
     command = [
         programs.path("pg_basebackup"), "--pgdata=-", "--format=tar", "--wal-method=fetch",
         "--checkpoint=fast", "--manifest-checksums=SHA256", f"--label=farmiq {base_id}",
@@ -156,25 +160,55 @@ def run(repository: Repository, url: str, *, programs: Programs) -> Base:
 
 
 def bases(repository: Repository) -> list[Base]:
-    """Finished ones, oldest first."""
-    return [
-        repository.read_document(name, Base)
-        for name in repository.names(BASE)
-        if name.endswith(_ABOUT)
-    ]
+    """Finished ones, oldest first; without the damaged ones, unless all are. Raises UnsealError."""
+    readable: list[Base] = []
+    damage: UnsealError | None = None
+    for name in _abouts(repository):
+        try:
+            readable.append(repository.read_document(name, Base))
+        except UnsealError as error:
+            damage = error
+    if damage is not None and not readable:
+        raise damage
+    return readable
+
+
+def damaged(repository: Repository) -> list[str]:
+    """The ids of finished ones that cannot be read, oldest first."""
+    readable = {base.id for base in bases(repository)}
+    ids = (name.split("/")[1] for name in _abouts(repository))
+    return [base_id for base_id in ids if base_id not in readable]
+
+
+def _abouts(repository: Repository) -> list[str]:
+    return [name for name in repository.names(BASE) if name.endswith(_ABOUT)]
 
 
 def covered(repository: Repository) -> Covered | None:
+    """If what says it is damaged, what the newest base and the stored segments say."""
     if not repository.has(COVERED):
         return None
-    covered_: Covered = repository.read_document(COVERED, Covered)
+    try:
+        covered_: Covered = repository.read_document(COVERED, Covered)
+    except UnsealError:
+        ends, stored = [base.ended_at for base in bases(repository)], segments(repository)
+        return Covered(at=max(ends), segment=max(stored)) if ends and stored else None
     return covered_
 
 
-def delete(repository: Repository, base: Base) -> None:
+def delete(repository: Repository, base_id: str) -> None:
     """What says that it is whole goes first."""
     for file in (_ABOUT, _ARCHIVE):
-        repository.delete(f"{BASE}{base.id}/{file}")
+        repository.delete(f"{BASE}{base_id}/{file}")
+
+
+def delete_unfinished(repository: Repository, *, now: datetime) -> None:
+    """Delete what is left of copies that ended with their process."""
+    limit = f"{BASE}{now - _UNFINISHED:{_ID}}"
+    finished = {name.removesuffix(_ABOUT) for name in _abouts(repository)}
+    for name in repository.names(BASE, with_parts=True):
+        if name < limit and f"{name.rpartition('/')[0]}/" not in finished:
+            repository.delete(name)
 
 
 def choose(candidates: Iterable[Base], at: datetime | None) -> Base:
@@ -301,7 +335,14 @@ class Restored:
         self._account = account
         self._programs = programs
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = conninfo.make_conninfo(url, host="127.0.0.1", port=port)
+        # How the owner reaches the live server, TLS and certificates, does not apply to the copy.
+        given = conninfo.conninfo_to_dict(url)
+        role = {
+            key: given[key] for key in ("user", "password", "passfile", "dbname") if key in given
+        }
+        self.url = conninfo.make_conninfo(
+            "", **role, host="127.0.0.1", port=port, sslmode="disable"
+        )
 
     def recover(self, target: Target, *, lost: Sequence[str] = ()) -> None:
         """Replay changes up to the target and become writable. Raises BackupError.
@@ -345,6 +386,7 @@ class Restored:
             **settings,
             "port": str(self._port),
             "listen_addresses": "127.0.0.1",
+            "ssl": "off",
             "unix_socket_directories": "",
             "hot_standby": "off",
             "logging_collector": "off",
@@ -366,17 +408,21 @@ class Restored:
             )
 
     def _wait(self) -> str | None:
-        """What the server says if it ends, None as soon as it takes connections."""
+        """What the server says if it ends or rejects us, None as soon as it takes connections."""
         assert self._process is not None  # noqa: S101 - it was started
         deadline = time.monotonic() + RESTORED_WITHIN_S
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 return _problem_in(self._log.read_text("utf-8", "replace"))
+            if pq.PGconn.ping(self.url.encode()) != pq.Ping.OK:
+                time.sleep(0.1)
+                continue
             try:
                 with psycopg.connect(self.url, connect_timeout=3):
                     return None
-            except psycopg.OperationalError:
-                time.sleep(0.1)
+            except psycopg.OperationalError as error:
+                self.stop()
+                return f"it runs, but rejects the role of the owner's address: {error}"
         self.stop()
         return f"it did not end within {RESTORED_WITHIN_S:.0f} s"
 

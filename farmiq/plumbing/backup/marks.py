@@ -27,6 +27,7 @@ LAST = Gauge(
 FAILED = Gauge("farmiq_backup_failed", "1 if that found the backup wanting the last time", ["mark"])
 
 _THERE = "select to_regclass('backup_marks') is not null"
+_IS_NOTED = "select from backup_marks where mark = %s"
 _NOTE = """
 insert into backup_marks (mark, at, problem) values (%s, coalesce(%s, now()), %s)
 on conflict (mark) do update set at = excluded.at, problem = excluded.problem
@@ -47,6 +48,12 @@ def note(url: str, mark: str, *, at: datetime | None = None, problem: str = "") 
     with psycopg.connect(url, connect_timeout=5) as connection:
         if connection.execute(_THERE).fetchone() == (True,):
             connection.execute(_NOTE, (mark, at, problem[:1000]))
+
+
+def is_noted(url: str, mark: str) -> bool:
+    with psycopg.connect(url, connect_timeout=5) as connection:
+        there = connection.execute(_THERE).fetchone() == (True,)
+        return there and connection.execute(_IS_NOTED, (mark,)).fetchone() is not None
 
 
 async def read(tx: db.Connection) -> dict[str, Mark]:

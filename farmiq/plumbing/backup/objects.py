@@ -8,14 +8,17 @@ newest/list.json         which list was written last, also if a clock that was a
 A later list names what is known already and reads only what is new: our keys are written once.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from farmiq.plumbing import log as logs
 from farmiq.plumbing.backup import streams
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.plumbing.backup.sealed import UnsealError
@@ -24,6 +27,7 @@ from farmiq.plumbing.tls import Tls
 
 OBJECTS, LISTS, RECENT = "objects/", "buckets/", "recent/"
 NEWEST = "newest/list.json"
+LOG = logs.get("backup")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -54,11 +58,13 @@ class Source:
         self._s3 = objects.client(url, at=url, tls=tls)
         self._bucket = unquote(urlsplit(url).path).strip("/")
 
-    def sizes(self) -> Iterator[tuple[str, int]]:
+    def sizes(self, *, before: datetime | None = None) -> Iterator[tuple[str, int]]:
+        """Each object's, or only of those that were stored before a moment."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket)
         for page in pages:
             for item in page.get("Contents", []):
-                yield item["Key"], item["Size"]
+                if before is None or item["LastModified"] < before:
+                    yield item["Key"], item["Size"]
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """(bytes, type), None if it is gone by now. Objects of ours have 10 MiB at most."""
@@ -121,31 +127,39 @@ def _copy(repository: Repository, source: Source, key: str, stored: set[str]) ->
 
 
 def newest(repository: Repository) -> Listing | None:
-    name = _newest(repository)
-    return _read(repository, name) if name else None
+    return next(_readable(repository, newest_first(repository)), None)
 
 
-def _newest(repository: Repository) -> str | None:
-    names = repository.names(LISTS)
-    if repository.has(NEWEST) and (name := repository.read_document(NEWEST, str)) in names:
-        return str(name)
-    return names[-1] if names else None
+def newest_first(repository: Repository) -> list[str]:
+    """The names of all lists; first the one that was written last, whatever the clock was."""
+    names = repository.names(LISTS)[::-1]
+    with contextlib.suppress(UnsealError):
+        if repository.has(NEWEST) and (last := repository.read_document(NEWEST, str)) in names:
+            return [last, *(name for name in names if name != last)]
+    return names
 
 
 def around(repository: Repository, at: datetime | None) -> list[Entry]:
     """What the bucket held at a moment, or holds now: of the lists before and behind it.
 
     An image that came a second before is in the list behind, or in none yet and recent; one that
-    retention deleted a second after is in the list before.
+    retention deleted a second after is in the list before. In place of a damaged list the next one
+    counts.
     """
+    # First: a list that is written meanwhile takes the place of recent ones.
+    recent = repository.names(RECENT)
     if at is None:
-        name = _newest(repository)
-        chosen = [name] if name else []
+        near = [newest_first(repository)]
     else:
         names, limit = repository.names(LISTS), _name(at)
-        before = [name for name in names if name <= limit][-1:]
-        chosen = [*before, *(name for name in names if name > limit)][: len(before) + 1]
-    listings = [_read(repository, name) for name in (*chosen, *repository.names(RECENT))]
+        near = [
+            [name for name in reversed(names) if name <= limit],
+            [name for name in names if name > limit],
+        ]
+    listings = [
+        *(row for names in near for row in itertools.islice(_readable(repository, names), 1)),
+        *_readable(repository, recent),
+    ]
     return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
 
 
@@ -175,18 +189,35 @@ def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
     return problems
 
 
+def lacking(live: Mapping[str, int], entries: Iterable[Entry]) -> list[str]:
+    """Pure: what a live bucket has, by key and size, and the backup has not; in words."""
+    sizes = {entry.key: entry.size_bytes for entry in entries}
+    return [
+        f"object {key} is in the bucket and not in the backup"
+        for key, size_bytes in live.items()
+        if sizes.get(key) != size_bytes
+    ]
+
+
 def prune(repository: Repository, *, before: datetime) -> int:
-    """Delete lists from before a moment, but never the newest, and objects that no list names."""
-    limit, newest_name = _name(before), _newest(repository)
+    """Delete lists from before a moment, but never the newest, and objects that no list names.
+
+    What a damaged list names is not known: while there is one, all objects stay.
+    """
+    limit, newest_names = _name(before), newest_first(repository)[:1]
     names = repository.names(LISTS)
-    old = [name for name in names if name < limit and name != newest_name]
+    old = [name for name in names if name < limit and name not in newest_names]
     for name in old:
         repository.delete(name)
     if not old:
         return 0
     others = [*repository.names(RECENT), *(name for name in names if name not in old)]
-    remaining = (_read(repository, name) for name in others)
-    needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
+    try:
+        remaining = (_read(repository, name) for name in others)
+        needed = {f"{OBJECTS}{entry.sha256}" for listing in remaining for entry in listing.entries}
+    except UnsealError as error:
+        LOG.warning("backup.objects_stay", error=str(error))
+        return 0
     unneeded = [name for name in repository.names(OBJECTS) if name not in needed]
     for name in unneeded:
         repository.delete(name)
@@ -195,6 +226,13 @@ def prune(repository: Repository, *, before: datetime) -> int:
 
 def _name(at: datetime, *, below: str = LISTS) -> str:
     return f"{below}{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
+
+
+def _readable(repository: Repository, names: Iterable[str]) -> Iterator[Listing]:
+    """Those lists that are not damaged, one by one."""
+    for name in names:
+        with contextlib.suppress(UnsealError):
+            yield _read(repository, name)
 
 
 def _read(repository: Repository, name: str) -> Listing:

@@ -3,7 +3,8 @@
 file:///mnt/backup/barn-1                 a folder, such as a mounted network disk
 https://key:secret@host/bucket/barn-1     S3
 
-A file appears whole or not at all, and is on disk when `write` returns.
+A file appears whole or not at all, and is on disk when `write` returns. A folder without its marker
+takes nothing: it is a mount point without its disk.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from farmiq.plumbing.backup import sealed, streams
 from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
+MARKER = "farmiq-repository"
 _PART = ".part"
 
 
@@ -47,7 +49,15 @@ class Place(Protocol):
         """Raises FileNotFoundError."""
         ...
 
-    def names(self, prefix: str) -> list[str]: ...
+    def names(self, prefix: str) -> list[str]:
+        """Also parts that were never finished."""
+        ...
+
+    def has(self, name: str) -> bool: ...
+
+    def prepare(self, *, is_first: bool) -> None:
+        """Raises RepositoryError if a repository that was written to before is not there."""
+        ...
 
     def delete(self, name: str) -> None: ...
 
@@ -85,13 +95,20 @@ class Repository:
     def read_document(self, name: str, kind: Any) -> Any:
         return msgspec.json.decode(b"".join(self.read(name)), type=kind)
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str, *, with_parts: bool = False) -> list[str]:
         """In order."""
         with _explained(prefix):
-            return sorted(self._place.names(prefix))
+            names = self._place.names(prefix)
+        return sorted(name for name in names if with_parts or not name.endswith(_PART))
 
     def has(self, name: str) -> bool:
-        return name in self.names(name)
+        with _explained(name):
+            return self._place.has(name)
+
+    def prepare(self, *, is_first: bool) -> None:
+        """Before the first write. `is_first`: nothing of this site was written there before."""
+        with _explained(MARKER):
+            self._place.prepare(is_first=is_first)
 
     def delete(self, name: str) -> None:
         with _explained(name):
@@ -103,15 +120,22 @@ class Folder:
         self._root = root
 
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        self.prepare(is_first=False)
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = target.with_name(target.name + _PART)
-        with part.open("wb") as opened:
-            for piece in pieces:
-                opened.write(piece)
-            opened.flush()
-            os.fsync(opened.fileno())
-        part.replace(target)
+        try:
+            with part.open("wb") as opened:
+                for piece in pieces:
+                    opened.write(piece)
+                opened.flush()
+                os.fsync(opened.fileno())
+            part.replace(target)
+        except BaseException:
+            # On a full disk it would take the room that the next attempt needs.
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
         _sync_folder(target.parent)
 
     def get(self, name: str) -> Iterator[bytes]:
@@ -120,9 +144,25 @@ class Folder:
     def names(self, prefix: str) -> list[str]:
         below = self._root / prefix.rpartition("/")[0]
         paths = (
-            path.relative_to(self._root).as_posix() for path in below.rglob("*") if _is_whole(path)
+            path.relative_to(self._root).as_posix() for path in below.rglob("*") if path.is_file()
         )
-        return [name for name in paths if name.startswith(prefix)]
+        return [name for name in paths if name.startswith(prefix) and name != MARKER]
+
+    def has(self, name: str) -> bool:
+        return (self._root / name).is_file()
+
+    def prepare(self, *, is_first: bool) -> None:
+        marker = self._root / MARKER
+        if marker.exists():
+            return
+        if not is_first:
+            raise RepositoryError(
+                f"{self._root} has no file {MARKER}, which the first backup makes there: is its "
+                f"disk mounted? If it is another folder on purpose: touch {marker}"
+            )
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        marker.touch()
+        _sync_folder(self._root)
 
     def delete(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
@@ -162,6 +202,12 @@ class BucketPlace:
             for item in page.get("Contents", [])
         ]
 
+    def has(self, name: str) -> bool:
+        return name in self.names(name)
+
+    def prepare(self, *, is_first: bool) -> None:
+        """A bucket is there or raises an error."""
+
     def delete(self, name: str) -> None:
         self._s3.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
@@ -188,10 +234,6 @@ def _explained(name: str) -> Iterator[None]:
         raise RepositoryError(f"the backup repository has no {name}") from error
     except (OSError, BotoCoreError, ClientError) as error:
         raise RepositoryError(f"backup repository, {name}: {error}") from error
-
-
-def _is_whole(path: Path) -> bool:
-    return path.is_file() and path.suffix != _PART
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,9 @@ from farmiq.plumbing.backup.wal import WalArchive
 from farmiq.plumbing.storage import objects as storage
 
 FILES = "files/"
+NO_BUCKET = (
+    "bucket     none is set (FARMIQ_EDGE_S3_URL, FARMIQ_CLOUD_S3_URL): images are not copied"
+)
 COVERED_WITHIN_S = 120.0
 _FIRST_S, _AGAIN_S = 10.0, 300.0
 # Services store the time that they believe once an hour, or more often. What is further ahead than
@@ -77,7 +81,7 @@ class Site:
     def run(self, say: Say) -> Base:
         """One backup of everything; the changes after it need `stream`."""
         say("database   copying")
-        self._check_cluster()
+        self._prepare_repository()
         base = database.run(self.repository, self.url, programs=self.programs)
         say(f"database   {base.id}  {base.size_bytes / 1e6:,.1f} MB packed")
         if self.files:
@@ -88,17 +92,20 @@ class Site:
         return base
 
     def copy_bucket(self, say: Say) -> None:
-        if self.bucket is not None:
-            done = objects.run(self.repository, self.bucket, now=datetime.now(UTC))
-            say(
-                f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
-                f"({done.new_bytes / 1e6:,.1f} MB)"
-            )
+        if self.bucket is None:
+            say(NO_BUCKET)
+            return
+        done = objects.run(self.repository, self.bucket, now=datetime.now(UTC))
+        say(
+            f"bucket     {done.objects:,} objects, {done.new_objects:,} new "
+            f"({done.new_bytes / 1e6:,.1f} MB)"
+        )
 
-    def copy_new(self, since: datetime | None) -> datetime | None:
+    def copy_new(self, since: datetime | None, copied: set[str]) -> datetime | None:
         """Copy objects that came since a moment; return when the newest of them was stored.
 
-        Looks a minute back: a transaction may commit after a later one.
+        Looks a minute back: a transaction may commit after a later one. `copied` are the keys of
+        the last time, whose place those of this time take: only at first the lists are read.
         """
         if self.bucket is None or self.new_objects is None:
             return since
@@ -109,9 +116,11 @@ class Site:
         # What came while the clock was ahead is in the next list of all.
         rows = [row for row in rows if row[1] <= now + _AHEAD]
         if rows:
-            known = {entry.key for entry in objects.around(self.repository, None)}
+            known = copied or {entry.key for entry in objects.around(self.repository, None)}
             new = [key for key, _ in rows if key not in known]
             objects.add(self.repository, self.bucket, new, now=now)
+            copied.clear()
+            copied.update(key for key, _ in rows)
         return max((stored_at for _, stored_at in rows), default=since)
 
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
@@ -119,21 +128,31 @@ class Site:
 
         Not after the clock has jumped: everything would look old.
         """
-        limit = self._believed_now() - timedelta(days=days)
+        now = self._believed_now()
+        limit = now - timedelta(days=days)
         bases = database.bases(self.repository)
         # The newest base before the limit is where a restore to the limit begins.
         needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
         old = [base for base in bases[:-at_least] if needed_from and base.ended_at < needed_from]
-        for base in old:
-            database.delete(self.repository, base)
-            self.repository.delete(f"{FILES}{base.id}.tar.gz")
         remaining = [base for base in bases if base not in old]
+        damaged = database.damaged(self.repository)
+        old_damaged = [base_id for base_id in damaged if needed_from and base_id < remaining[0].id]
+        for base_id in (*(base.id for base in old), *old_damaged):
+            database.delete(self.repository, base_id)
+            self.repository.delete(f"{FILES}{base_id}.tar.gz")
+        database.delete_unfinished(self.repository, now=now)
         first = min((base.first_wal[8:] for base in remaining), default="")
+        if damaged != old_damaged:
+            first = ""  # what a damaged base needs is not known, and its key may come back
         segments = [name for name in database.segments(self.repository) if name[8:] < first]
         for name in segments:
             self.repository.delete(f"{database.WAL}{name}")
         unneeded = objects.prune(self.repository, before=limit)
-        return {"bases": len(old), "segments": len(segments), "objects": unneeded}
+        return {
+            "bases": len(old) + len(old_damaged),
+            "segments": len(segments),
+            "objects": unneeded,
+        }
 
     def _believed_now(self) -> datetime:
         """The database's time, if its services believe it (runtime/clock.py)."""
@@ -160,15 +179,22 @@ class Site:
         bases = database.bases(self.repository)
         if not bases:
             return ["there is no finished backup"]
-        problems: list[str] = []
+        problems = [
+            f"base {base_id} is damaged, or its key is not in the key file: no restore begins "
+            "with it, and changes stay until it is old enough to be deleted"
+            for base_id in database.damaged(self.repository)
+        ]
         for base in bases:
             say(f"base       {base.id}")
             problems += database.verify(self.repository, base)
-        changes, files = self.repository.names(database.WAL), self.repository.names(FILES)
+        names = self.repository.names
+        changes, files = names(database.WAL), names(FILES)
         say(f"changes    {len(changes):,} segments")
-        problems += [problem for name in (*changes, *files) for problem in self._damage(name)]
+        lists = [*objects.newest_first(self.repository)[:1], *names(objects.RECENT)]
+        small = [*names(database.COVERED), *names(objects.NEWEST), *lists]
+        problems += [p for name in (*changes, *files, *small) for p in self._damage(name)]
         entries = objects.around(self.repository, None)
-        say(f"bucket     {len(entries):,} objects")
+        say(f"bucket     {len(entries):,} objects" if self.bucket or entries else NO_BUCKET)
         return problems + objects.verify(self.repository, entries)
 
     def _damage(self, name: str) -> list[str]:
@@ -183,7 +209,11 @@ class Site:
         self, stop: threading.Event, *, wal_s: float, base_hours: float, bucket_hours: float,
         days: float, at_least: int,
     ) -> None:  # fmt: skip
-        """Until `stop`: every change at once, the rest by the clock."""
+        """Until `stop`: every change at once, the rest by the clock.
+
+        What no later attempt can mend ends all of it: whoever started it sees that, and not only
+        that copies grow old.
+        """
         if not self._await_repository(stop):
             return
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
@@ -209,24 +239,25 @@ class Site:
                     LOG.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
                     stop.wait(_AGAIN_S)
 
-        threads = [
-            threading.Thread(target=by_the_clock, name="backup-clock"),
-            threading.Thread(target=self._copy_as_it_comes, args=(stop, wal_s), name="images"),
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            archive.run(stop, every_s=wal_s)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        with ThreadPoolExecutor(thread_name_prefix="backup") as threads:
+            loops = [
+                threads.submit(by_the_clock),
+                threads.submit(self._copy_as_it_comes, stop, wal_s),
+            ]
+            for loop in loops:
+                loop.add_done_callback(lambda _: stop.set())
+            try:
+                archive.run(stop, every_s=wal_s)
+            finally:
+                stop.set()
+        for loop in loops:
+            loop.result()
 
     def _await_repository(self, stop: threading.Event) -> bool:
         """Wait until it is known whose backups the repository has; False if it is to stop."""
         while not stop.is_set():
             try:
-                self._check_cluster()
+                self._prepare_repository()
             except (RepositoryError, psycopg.Error) as error:
                 LOG.warning("backup.failed", error=str(error), wait_s=_FIRST_S)
                 stop.wait(_FIRST_S)
@@ -234,20 +265,26 @@ class Site:
                 return True
         return False
 
-    def _check_cluster(self) -> None:
-        """Changes of two clusters have the same names: each needs a repository of its own."""
+    def _prepare_repository(self) -> None:
+        """Changes of two clusters have the same names: each needs a repository of its own.
+
+        One in which this site was backed up before, and which has nothing, is not mounted.
+        """
         bases = database.bases(self.repository)
         if bases and not database.is_of_cluster(bases[-1], self.url):
             raise BackupError(
                 "the repository has backups of another database, which those of this one would "
                 "damage: name another folder in FARMIQ_BACKUP_URL"
             )
+        is_first = bool(bases) or not marks.is_noted(self.url, marks.COPY)
+        self.repository.prepare(is_first=is_first)
 
     def _copy_as_it_comes(self, stop: threading.Event, every_s: float) -> None:
         since: datetime | None = None
+        copied: set[str] = set()
         while not stop.wait(every_s):
             try:
-                since = self.copy_new(since)
+                since = self.copy_new(since, copied)
             except _PASSING as error:
                 LOG.warning("backup.images_wait", error=str(error), wait_s=every_s)
 
@@ -286,9 +323,13 @@ class Site:
         return count
 
     def drill(
-        self, folder: Path, *, account: Account | None, port: int, name: str, say: Say
-    ) -> Report:
-        """Restore into `folder` up to a moment of now and compare every table with that moment."""
+        self, folder: Path, *, account: Account | None, port: int, name: str, say: Say,
+        images_s: float,
+    ) -> Report:  # fmt: skip
+        """Restore into `folder` up to a moment of now and compare every table with that moment.
+
+        An object that the bucket has for longer than `images_s` must be in the repository.
+        """
         with drill.restore_point(self.url, name) as (frozen, point):
             live = drill.content(frozen)
         say(f"live       {len(live)} tables, {sum(c.rows for c in live.values()):,} rows")
@@ -303,15 +344,20 @@ class Site:
             restored.stop()
         restore_s = time.monotonic() - began
         say(f"restored   in {restore_s:.1f} s")
-        listing = objects.newest(self.repository)
-        entries = listing.entries if listing else []
+        stored_before = datetime.now(UTC) - timedelta(seconds=images_s)
+        in_bucket = dict(self.bucket.sizes(before=stored_before)) if self.bucket else {}
+        entries = objects.around(self.repository, None)
+        say(f"bucket     {len(in_bucket):,} objects" if self.bucket else NO_BUCKET)
         return Report(
             base_id=base.id,
             restored_to=point,
             tables=len(copy),
             rows=sum(content.rows for content in copy.values()),
             differences=[str(difference) for difference in drill.compare(live, copy)],
-            problems=objects.verify(self.repository, entries),
+            problems=[
+                *objects.lacking(in_bucket, entries),
+                *objects.verify(self.repository, entries),
+            ],
             restore_s=restore_s,
             covered_s=covered_s,
             objects=len(entries),

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -23,7 +25,7 @@ import pytest
 from farmiq.lab import stack
 from farmiq.lab.stack import postgres, processes
 from farmiq.plumbing import migrations, sealing
-from farmiq.plumbing.backup import database, drill, objects, repository, sealed, site, wal
+from farmiq.plumbing.backup import database, drill, marks, objects, repository, sealed, site, wal
 from farmiq.plumbing.backup.database import BackupError, Programs
 from farmiq.plumbing.backup.repository import Repository, RepositoryError
 from farmiq.services import SQL
@@ -70,10 +72,10 @@ def backed_up(engines: dict[str, str], place: Path) -> Iterator[site.Site]:
         connection.execute(
             "create table readings (id bigserial primary key, at timestamptz default now())"
         )
+    kept = repository.open_at(f"file://{place}/repository", keys=sealing.read_keys(place / "key"))
+    kept.prepare(is_first=True)
     yield site.Site(
-        repository=repository.open_at(
-            f"file://{place}/repository", keys=sealing.read_keys(place / "key")
-        ),
+        repository=kept,
         url=url,
         bucket=objects.Source(engines["FARMIQ_EDGE_S3_URL"]),
         files=(),
@@ -173,7 +175,12 @@ def test_drill_under_load_restores_every_row_and_finds_what_differs(
     with writing(backed_up.url), streaming(backed_up):
         wait_for(lambda: database.bases(backed_up.repository))
         report = backed_up.drill(
-            place / "drill", account=account(), port=free_port(), name="try", say=_quiet
+            place / "drill",
+            account=account(),
+            port=free_port(),
+            name="try",
+            say=_quiet,
+            images_s=3600,
         )
     assert report.is_clean, report
     assert report.rows > 0
@@ -316,6 +323,7 @@ def test_copy_of_a_busy_server_has_the_changes_that_were_made_meanwhile(
             yield from taken
 
     kept = Repository(Churning(place / "busy"), sealing.read_keys(place / "key"))
+    kept.prepare(is_first=True)
     busy = dataclasses.replace(backed_up, repository=kept)
     busy.run(_quiet)
     assert busy.verify(_quiet) == []
@@ -471,10 +479,10 @@ def test_images_are_copied_and_put_back_after_the_clock_was_ahead(backed_up: sit
     add_image("clock/ahead.jpg", now + timedelta(days=60))
     objects.run(backed_up.repository, source, now=now + timedelta(days=60))
     add_image("clock/back.jpg", now)
-    since = copies.copy_new(None)
+    since = copies.copy_new(None, set())
     assert "clock/back.jpg" in keys()
     add_image("clock/later.jpg", now + timedelta(seconds=1))
-    copies.copy_new(since)
+    copies.copy_new(since, set())
     assert "clock/later.jpg" in keys()
 
     backed_up.copy_bucket(_quiet)
@@ -490,7 +498,8 @@ class _FolderBucket(objects.Source):
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def sizes(self) -> Iterator[tuple[str, int]]:
+    def sizes(self, *, before: datetime | None = None) -> Iterator[tuple[str, int]]:
+        del before
         yield from ()
 
     def put(self, entry: objects.Entry, body: bytes) -> None:
@@ -579,17 +588,10 @@ def _marks(url: str) -> set[tuple[str, str]]:
 def test_prune_keeps_what_a_restore_of_the_last_days_needs(
     engines: dict[str, str], place: Path
 ) -> None:
-    kept = Repository(repository.Folder(place / "repository"), [b"k" * 32])
+    kept = _folder(place / "repository")
     now = datetime.now(UTC)
     for days, segment in ((50, 1), (40, 5), (10, 9), (1, 12)):
-        at = now - timedelta(days=days)
-        base = database.Base(
-            id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at,
-            first_wal=_segment(segment), last_wal=_segment(segment), size_bytes=1, sha256="",
-            server_version="18", system_id="1",
-        )  # fmt: skip
-        kept.write(f"base/{base.id}/base.tar.gz", [b"x"])
-        kept.write_document(f"base/{base.id}/about.json", base)
+        _base(kept, now - timedelta(days=days), segment)
     for number in range(14):
         kept.write(f"wal/{_segment(number)}", [b"x"])
     chosen = site.Site(
@@ -601,6 +603,226 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(
     assert [base.first_wal for base in database.bases(kept)] == [_segment(n) for n in (5, 9, 12)]
     assert database.segments(kept)[0] == _segment(5)
     assert chosen.prune(days=30, at_least=1) == {"bases": 0, "segments": 0, "objects": 0}
+
+
+@pytest.mark.req("BK-01")
+def test_prune_deletes_what_aborted_copies_left_and_damaged_bases_that_are_old(
+    engines: dict[str, str], place: Path
+) -> None:
+    kept = _folder(place / "repository")
+    now = datetime.now(UTC)
+    days_ago = [now - timedelta(days=days) for days in (50, 40, 20, 10, 1)]
+    bases = [_base(kept, at, number) for number, at in enumerate(days_ago)]
+    for number in range(6):
+        kept.write(f"wal/{_segment(number)}", [b"x"])
+    _flip(place / "repository/base" / bases[0].id / "about.json")
+    _flip(place / "repository/base" / bases[2].id / "about.json")
+    for at, is_part in (
+        (days_ago[3] + timedelta(hours=1), True),
+        (days_ago[3], False),
+        (now, True),
+    ):
+        left = place / "repository/base" / f"{at - timedelta(hours=2):%Y%m%dT%H%M%SZ}"
+        left.mkdir()
+        (left / ("base.tar.gz.part" if is_part else "base.tar.gz")).write_bytes(b"x")
+    chosen = site.Site(
+        repository=kept,
+        url=engines["FARMIQ_EDGE_DB_ADMIN_URL"],
+        bucket=None,
+        files=(),
+        programs=Programs(None),
+        spool=place,
+    )
+    # What the damaged base of 20 days ago needs is not known: every segment stays.
+    assert chosen.prune(days=30, at_least=1) == {"bases": 1, "segments": 0, "objects": 0}
+    assert database.damaged(kept) == [bases[2].id]
+    assert [base.id for base in database.bases(kept)] == [bases[n].id for n in (1, 3, 4)]
+    stays = sorted(name for name in kept.names("base/", with_parts=True) if "about" not in name)
+    assert stays == [
+        *(f"base/{bases[n].id}/base.tar.gz" for n in (1, 2, 3, 4)),
+        f"base/{now - timedelta(hours=2):%Y%m%dT%H%M%SZ}/base.tar.gz.part",
+    ]
+    assert chosen.prune(days=9, at_least=1) == {"bases": 2, "segments": 3, "objects": 0}
+    assert database.damaged(kept) == []
+
+
+def test_copy_that_fills_the_disk_leaves_nothing(place: Path) -> None:
+    kept = _folder(place / "repository")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x" * 2 * sealed.CHUNK_BYTES
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RepositoryError, match="No space left"):
+        kept.write("base/one/base.tar.gz", pieces())
+    assert list((place / "repository/base/one").iterdir()) == []
+
+
+@pytest.mark.req("BK-02")
+def test_folder_whose_disk_is_not_mounted_takes_nothing(backed_up: site.Site, place: Path) -> None:
+    folder, away = place / "repository", place / "away"
+    backed_up.repository.write("wal/1", [b"x"])
+    migrations.apply(backed_up.url, SQL["edge"])
+    marks.note(backed_up.url, marks.COPY)
+    folder.rename(away)
+    folder.mkdir()
+    with pytest.raises(RepositoryError, match="is its disk mounted"):
+        backed_up.repository.write("wal/2", [b"x"])
+    with pytest.raises(RepositoryError, match="is its disk mounted"):
+        backed_up.run(_quiet)
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    away.rename(folder)
+    backed_up.repository.write("wal/2", [b"x"])
+    assert backed_up.repository.names("wal/") == ["wal/1", "wal/2"]
+
+
+@pytest.mark.req("BK-01", "BK-05")
+def test_one_damaged_base_blocks_neither_the_stream_nor_a_restore(
+    backed_up: site.Site, place: Path
+) -> None:
+    assert backed_up.bucket is not None
+    backed_up.bucket.put(objects.Entry("media/old.jpg", 1, "", "image/jpeg"), b"x")
+    base = backed_up.run(_quiet)
+    old = msgspec.structs.replace(base, id="20200101T000000Z")
+    backed_up.repository.write_document(f"{database.BASE}{old.id}/about.json", old)
+    _flip(place / "repository/base" / old.id / "about.json")
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(backed_up.repository)[-1].started_at > base.started_at)
+        number, end = insert(backed_up.url)
+        wait_for(lambda: is_covered(backed_up, end))
+    for name in ("wal-covered.json", *backed_up.repository.names(objects.LISTS)[-1:]):
+        _flip(place / "repository" / name)
+    assert [problem.split(" ")[:4] for problem in backed_up.verify(_quiet)] == [
+        ["base", old.id, "is", "damaged,"],
+        ["wal-covered.json", "was", "changed", "or"],
+        [backed_up.repository.names(objects.LISTS)[-1], "was", "changed", "or"],
+    ]
+    keys = [entry.key for entry in objects.around(backed_up.repository, None)]
+    assert "media/old.jpg" in keys
+    far = end + timedelta(days=1)
+    with pytest.raises(BackupError, match="does not reach that far"):
+        backed_up.restore(place / "far", to=far, account=None, port=free_port(), say=_quiet)
+    with restored(backed_up, place / "copy", None) as url:
+        assert numbers(url) == [number]
+    for base in database.bases(backed_up.repository):
+        _flip(place / "repository/base" / base.id / "about.json")
+    with pytest.raises(sealed.UnsealError, match="its key is not in the key file"):
+        backed_up.run(_quiet)
+
+
+def test_stream_ends_with_the_error_that_no_later_attempt_mends(
+    backed_up: site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else changes would go on, and nobody would see that no copy is made."""
+    other = RuntimeError("a mistake")
+
+    def broken(*_: object, **__: object) -> None:
+        raise other
+
+    monkeypatch.setattr(objects, "run", broken)
+    with pytest.raises(RuntimeError) as error:
+        backed_up.stream(
+            threading.Event(), wal_s=WAL_S, base_hours=24, bucket_hours=24, days=30, at_least=2
+        )
+    assert error.value is other
+
+
+def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, place: Path) -> None:
+    backed_up.run(_quiet)
+    parts = urlsplit(backed_up.url)
+    tls = parts._replace(query="sslmode=verify-full&sslrootcert=/etc/farmiq/ca.pem").geturl()
+    with restored(dataclasses.replace(backed_up, url=tls), place / "copy", None) as url:
+        assert numbers(url) == []
+    login, _, host = parts.netloc.rpartition("@")
+    wrong = parts._replace(netloc=f"{login.partition(':')[0]}:wrong@{host}").geturl()
+    with (
+        pytest.raises(BackupError, match="password authentication failed"),
+        restored(dataclasses.replace(backed_up, url=wrong), place / "wrong", None),
+    ):
+        pass
+
+
+@pytest.mark.req("BK-04", "BK-07")
+def test_drill_finds_an_image_that_the_backup_lacks(backed_up: site.Site, place: Path) -> None:
+    assert backed_up.bucket is not None
+    words: list[str] = []
+    with streaming(backed_up):
+        wait_for(lambda: backed_up.repository.names(objects.LISTS))
+        backed_up.bucket.put(objects.Entry("media/new.jpg", 3, "", "image/jpeg"), b"abc")
+
+        def drill_of(chosen: site.Site, folder: str, images_s: float) -> list[str]:
+            return chosen.drill(
+                place / folder,
+                account=account(),
+                port=free_port(),
+                name=folder,
+                say=words.append,
+                images_s=images_s,
+            ).problems
+
+        lacking = ["object media/new.jpg is in the bucket and not in the backup"]
+        assert drill_of(backed_up, "now", 0) == lacking
+        assert drill_of(backed_up, "soon", 3600) == []
+    assert site.NO_BUCKET not in words
+    dataclasses.replace(backed_up, bucket=None).copy_bucket(words.append)
+    assert words[-1] == site.NO_BUCKET
+
+
+def test_new_images_are_copied_without_reading_the_lists_again(
+    backed_up: site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hundred thousand images a list has 24 MB, and one comes every half minute."""
+    assert backed_up.bucket is not None
+    chosen = dataclasses.replace(
+        backed_up,
+        new_objects="select 'media/fresh-' || id, at from readings where at > %s order by at",
+    )
+    copied: set[str] = set()
+    since: datetime | None = None
+    around, reads = objects.around, []
+
+    def counted(kept: Repository, at: datetime | None) -> list[objects.Entry]:
+        reads.append(at)
+        return around(kept, at)
+
+    monkeypatch.setattr(objects, "around", counted)
+    keys: list[str] = []
+    for _ in range(3):
+        number, _at = insert(backed_up.url)
+        key = f"media/fresh-{number}"
+        backed_up.bucket.put(objects.Entry(key, 1, "", "image/jpeg"), b"x")
+        since = chosen.copy_new(since, copied)
+        keys.append(key)
+    recent = [
+        backed_up.repository.read_document(name, objects.Listing)
+        for name in backed_up.repository.names(objects.RECENT)
+    ]
+    assert [entry.key for listing in recent for entry in listing.entries] == keys
+    assert len(reads) == 1
+
+
+def _flip(file: Path) -> None:
+    body = bytearray(file.read_bytes())
+    body[40] ^= 1
+    file.write_bytes(body)
+
+
+def _folder(root: Path) -> Repository:
+    kept = Repository(repository.Folder(root), [b"k" * 32])
+    kept.prepare(is_first=True)
+    return kept
+
+
+def _base(kept: Repository, at: datetime, segment: int) -> database.Base:
+    base = database.Base(
+        id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at,
+        first_wal=_segment(segment), last_wal=_segment(segment), size_bytes=1, sha256="",
+        server_version="18", system_id="1",
+    )  # fmt: skip
+    kept.write(f"base/{base.id}/base.tar.gz", [b"x"])
+    kept.write_document(f"base/{base.id}/about.json", base)
+    return base
 
 
 def _segment(number: int) -> str:
@@ -623,7 +845,7 @@ Damage = Callable[[Path], Any]
     ids=["cut", "whole chunk cut", "longer", "other header", "one bit", "another file"],
 )
 def test_changed_file_of_the_repository_is_found(damage: Damage, place: Path) -> None:
-    kept = Repository(repository.Folder(place), [b"k" * 32])
+    kept = _folder(place)
     body = os.urandom(2 * sealed.CHUNK_BYTES + 7)
     for name in ("file", "other"):
         kept.write(name, [body[:9], body[9:]])

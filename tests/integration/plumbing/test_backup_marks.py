@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq import cli, site_checks
-from farmiq.plumbing.backup import marks
+from farmiq.plumbing import sealing
+from farmiq.plumbing.backup import database, marks, repository
 from tests.conftest import Database
 
 
@@ -44,6 +45,32 @@ async def test_failed_drill_of_the_cloud_is_told_until_one_succeeds(
         "`farmiq drill cloud` proves that the backup can be restored",
     )
     assert _shown("farmiq_backup_last_seconds", "drill") == pytest.approx(long_ago.timestamp())
+
+
+@pytest.mark.req("BK-02")
+def test_backup_on_the_disk_of_its_site_is_told_by_the_doctor(tmp_path: Path) -> None:
+    sealing.write_new_key(tmp_path / "key")
+    kept = repository.open_at(
+        f"file://{tmp_path}/copies/edge", keys=sealing.read_keys(tmp_path / "key")
+    )
+    kept.prepare(is_first=True)
+    now = datetime.now(UTC)
+    base = database.Base(
+        id="1", started_at=now, ended_at=now, first_wal="", last_wal="", size_bytes=1, sha256="",
+        server_version="18", system_id="1",
+    )  # fmt: skip
+    kept.write_document(f"{database.BASE}1/about.json", base)
+    kept.write_document(database.COVERED, database.Covered(at=now, segment=""))
+    settings = {
+        "FARMIQ_BACKUP_URL": f"file://{tmp_path}/copies",
+        "FARMIQ_BACKUP_KEY_FILE": str(tmp_path / "key"),
+        "FARMIQ_BACKUP_SPOOL": str(tmp_path),
+    }
+    detail, remedy = site_checks._backups("edge", settings)
+    assert "on the disk of what it is a copy of" in detail
+    assert "mount another machine's disk" in remedy
+    # Another file system: what it holds is never looked at.
+    assert site_checks._backups("edge", settings | {"FARMIQ_BACKUP_SPOOL": "/proc"})[1] == ""
 
 
 async def _doctor(database: Database) -> tuple[str, str]:

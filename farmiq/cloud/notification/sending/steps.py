@@ -38,10 +38,10 @@ async def escalate(tx: db.Connection, *, limit: int) -> int:
           and not exists (
             select from alert_steps k where k.tenant_id = e.tenant_id
               and k.episode_id = e.episode_id and k.step = 'escalated')
-          and coalesce((select min(m.send_after) from alert_messages m
+          and coalesce((select min(case when m.send_after < clock.now + interval '2 days'
+                then m.send_after else latest.at end) from alert_messages m
             where m.tenant_id = e.tenant_id and m.episode_id = e.episode_id
-              and m.step in ('opened', 'worsened')
-              and m.send_after < clock.now + interval '2 days'), latest.at) <= latest.at
+              and m.step in ('opened', 'worsened')), e.paged_at) <= latest.at
           and not exists (select from {WINDOWS_OF_EPISODE})
         order by e.paged_at limit %s
         on conflict on constraint alert_steps_pkey do nothing

@@ -113,7 +113,9 @@ class Analytics:
         **changes: Any,
     ) -> list[BusEvent]:
         session: dict[str, Any] = {"session_id": ids.new(), **changes}
-        created = {"status": "created", "batch_id": batch_id, "initial_weight_kg": None}
+        created: dict[str, Any] = {
+            "status": "created", "batch_id": batch_id, "initial_weight_kg": None,
+        }  # fmt: skip
         created |= {"batch_derived": True} if derived else {}
         ended = {
             "status": "finalized", "final_weight_kg": weight_kg, "image_count": 0,

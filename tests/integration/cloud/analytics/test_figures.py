@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from tests.integration.cloud.analytics.conftest import PLACED_ON, Analytics, at, on, shuffled
 
 
-async def weigh(farm: Analytics, day: int, *weights: float, **more: str) -> None:
+async def weigh(farm: Analytics, day: int, *weights: float, **more: Any) -> None:
     for minute, weight_kg in enumerate(weights):
         await farm.send(*farm.weighing(at(day, 8, minute), weight_kg, **more))
 

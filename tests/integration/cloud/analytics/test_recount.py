@@ -383,7 +383,11 @@ def _session(
     base = {"barn_id": barn_id, "session": len(events), "clock_suspect": draw(RARELY)}
     kind = draw(st.sampled_from(["named", "named", "named", "recorded", "derived", "open", "cut"]))
     batch_id = draw(NAMED)
-    created = {"status": "created", "batch_id": batch_id, "initial_weight_kg": None}
+    created: dict[str, Any] = {
+        "status": "created",
+        "batch_id": batch_id,
+        "initial_weight_kg": None,
+    }
     if batch_id is not None and draw(st.booleans()):
         created["batch_derived"] = True
     final: dict[str, Any] = {
