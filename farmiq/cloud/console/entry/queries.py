@@ -54,11 +54,11 @@ async def products(connection: db.Connection) -> list[str]:
 
 
 async def lots(connection: db.Connection) -> list[Option]:
-    """The newest lots, with the barn that each went to."""
+    """The newest lots, with the barns that received each."""
     rows = await db.fetch_all(
         connection,
         """
-        select feed_lot_id, max(barn_id) from (
+        select feed_lot_id, string_agg(distinct barn_id, ', ' order by barn_id) from (
           select feed_lot_id, barn_id, occurred_at from feed_events
           where event_type = %s and feed_lot_id is not null
           union all

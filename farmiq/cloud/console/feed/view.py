@@ -129,7 +129,7 @@ def view(
     lacking = {(silo.farm_id, silo.barn_id) for silo in silos if silo.state == "missing"}
     # Animals eat what is in the silo, whatever lot an intake names: a lot alone lacks nothing.
     left = {
-        stock.feed_lot_id: stock
+        (stock.farm_id, stock.barn_id, stock.feed_lot_id): stock
         for stock in of_lots
         if stock.stock_kg >= 0 or not silos or (stock.farm_id, stock.barn_id) in lacking
     }
@@ -148,7 +148,7 @@ def view(
                 product=lot["feed_product_id"] or "",
                 quantity_kg=lot["quantity_kg"],
                 occurred_at=lot["occurred_at"],
-                stock=left.get(lot["feed_lot_id"]),
+                stock=left.get((lot["farm_id"], lot["barn_id"], lot["feed_lot_id"])),
             )
             for lot in lots
         ],

@@ -1,6 +1,7 @@
 -- Feed that is left, by recount: what was received less what was taken in, of events that count.
--- per is 'lot', 'silo' or 'barn'. A silo is the device that a lot went into; an intake is of its
--- lot's silo, or else of its own device. daily_kg is the mean of the last seven local days before
+-- per is 'lot', 'silo' or 'barn'. A lot that several barns received is one of each: an intake is of
+-- that of its own barn, elsewhere of the only one there is. A silo is the device that a lot went
+-- into; an intake is of its lot's silo, or else of its own device. daily_kg is the mean of the last seven local days before
 -- today on which some was taken in; days_left is null if that is not known, or if more was taken in
 -- than received, since then a delivery is missing.
 create or replace function fn_feed_stock(tenant text, per text) returns table (
@@ -16,18 +17,22 @@ as $$
       c.clock_suspect, c.quantity_kg, c.event_type = 'feed.lot.received' as is_lot
     from public.counted_feed c
     where c.tenant_id = fn_feed_stock.tenant
-  ), silos_of_lots as (
-    select l.feed_lot_id, max(l.device_id) as silo_id from counted l
-    where l.is_lot and l.device_id is not null
-    group by l.feed_lot_id having count(distinct l.device_id) = 1
+  ), lots as (
+    select l.feed_lot_id, l.farm_id, l.barn_id, count(*) over (partition by l.feed_lot_id) as barns,
+      case when count(distinct l.device_id) = 1 then max(l.device_id) end as silo_id
+    from counted l
+    where l.is_lot and l.feed_lot_id is not null
+    group by l.feed_lot_id, l.farm_id, l.barn_id
   ), keyed as (
-    select c.*, coalesce(case when not c.is_lot then s.silo_id end, c.device_id) as silo_id,
+    select c.*, coalesce(case when not c.is_lot then l.silo_id end, c.device_id) as silo_id,
       case fn_feed_stock.per
-        when 'lot' then c.feed_lot_id
-        when 'silo' then coalesce(case when not c.is_lot then s.silo_id end, c.device_id)
+        when 'lot' then c.feed_lot_id || ' ' || coalesce(l.farm_id, c.farm_id) || ' '
+          || coalesce(l.barn_id, c.barn_id)
+        when 'silo' then coalesce(case when not c.is_lot then l.silo_id end, c.device_id)
         when 'barn' then c.farm_id || ' ' || c.barn_id
       end as key
-    from counted c left join silos_of_lots s on s.feed_lot_id = c.feed_lot_id
+    from counted c left join lots l on l.feed_lot_id = c.feed_lot_id
+      and (l.barns = 1 or l.farm_id = c.farm_id and l.barn_id = c.barn_id)
   ), days as (
     select d.key, d.day, sum(d.quantity_kg) as taken_kg,
       row_number() over (partition by d.key order by d.day desc) as nth

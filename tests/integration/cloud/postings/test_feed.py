@@ -95,6 +95,27 @@ async def test_stock_is_what_was_received_less_what_was_taken_in(api: Cloud) -> 
     assert (await api.get(STOCK, who="bob"))["stock"] == []
 
 
+async def test_lot_that_two_barns_received_is_in_the_stock_of_each(api: Cloud) -> None:
+    other = {"barn_id": "b-2"}
+    for kg, place in ((1000, {}), (500, {"device_id": "silo-2", **other})):
+        await api.entered(LOTS, feed_lot_id="lot-1", quantity_kg=kg, **place)
+    await api.entered(LOTS, feed_lot_id="lot-2", quantity_kg=50)
+    for lot, kg, place in (("lot-1", 100, {}), ("lot-1", 20, other), ("lot-2", 5, other)):
+        await api.entered(INTAKES, feed_lot_id=lot, quantity_kg=kg, **place)
+    await stored(api, 6)
+
+    async def left(**wanted: str) -> dict[tuple[str, str], float]:
+        rows = (await api.get(STOCK, **wanted))["stock"]
+        return {(row["feed_lot_id"], row["barn_id"]): row["stock_kg"] for row in rows}
+
+    # Of a lot that one barn received, what another barn took in is missing there.
+    first = {("lot-1", "b-1"): 900, ("lot-2", "b-1"): 45}
+    assert await left() == {**first, ("lot-1", "b-2"): 480}
+    assert await left(barn="b-1") == first
+    (silo,) = (await api.get(STOCK, by="silo"))["stock"]
+    assert (silo["silo_id"], silo["stock_kg"]) == ("silo-2", 480)
+
+
 async def test_days_left_count_the_last_seven_local_days_with_intake(api: Cloud) -> None:
     await api.entered(LOTS, feed_lot_id="lot-1", quantity_kg=10_000)
     for days in (0, 1, 2, 3, 4, 5, 6, 9, 20):

@@ -37,15 +37,15 @@ def test_what_runs_out_first_is_shown_first() -> None:
 
 def test_delivery_shows_what_is_left_of_its_lot() -> None:
     lot = {
-        "event_id": UUID(int=7), "feed_lot_id": "L", "barn_id": "1", "feed_product_id": None,
-        "quantity_kg": 900.0, "occurred_at": NOW,
+        "event_id": UUID(int=7), "feed_lot_id": "L", "farm_id": "f", "barn_id": "1",
+        "feed_product_id": None, "quantity_kg": 900.0, "occurred_at": NOW,
     }  # fmt: skip
     shown = feed.view(
-        COMPANY, silos=[], lots=[lot, {**lot, "feed_lot_id": "new"}],
+        COMPANY, silos=[], lots=[lot, {**lot, "feed_lot_id": "new"}, {**lot, "barn_id": "2"}],
         of_lots=[replace(FULL, feed_lot_id="L")], intakes=[], today=TODAY, timezone="UTC",
         entered=None, now=NOW, days=14,
     )  # fmt: skip
-    assert [one.stock.stock_kg if one.stock else None for one in shown.lots] == [800, None]
+    assert [one.stock.stock_kg if one.stock else None for one in shown.lots] == [800, None, None]
 
 
 def test_day_without_feed_is_a_gap() -> None:
