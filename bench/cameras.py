@@ -2,8 +2,9 @@
 
 Twenty cameras with one gateway, then two hundred with another. Each has its own image and loses a
 third of its chunks; every image has to be stored byte for byte. P13 compares two hundred cameras
-without loss with COPY of all chunks as plain rows and one PUT for each image; then the same two
-hundred while two thousand are connected.
+without loss with COPY of all chunks as plain rows and one PUT for each image, with QoS 0 as
+docs/integrate/camera-protocol.md advises and with QoS 1; then the same two hundred while two
+thousand are connected; then six hundred that wake within twenty seconds.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from farmiq.lab.simulate import camera_account, camera_faults, camera_wire, flee
 from farmiq.lab.simulate.camera import Firmware
 from farmiq.lab.simulate.camera_account import Cloud
 from farmiq.lab.simulate.camera_faults import Faults
-from farmiq.lab.simulate.fleet import SimulatedCamera
+from farmiq.lab.simulate.fleet import SimulatedCamera, Timing
 from farmiq.lab.simulate.journal import Journal
 from farmiq.lab.stack import Stack
 from farmiq.plumbing import migrations
@@ -51,7 +52,10 @@ class Plan:
     few: int = 20
     many: int = 200
     connected: int = 2000
+    burst: int = 600
+    burst_s: float = 20.0
     loss: float = 0.3
+    qos: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,9 @@ class Fleet:
     chunks: int
     bytes_each: int
     us_per_chunk: dict[str, float]
+    took_s: float
     awake_s: float
+    broker_errors: int
     complete: bool
 
 
@@ -77,12 +83,13 @@ class Floor:
 
 
 async def measure(plan: Plan, say: Say) -> list[Result]:
-    """P12, P13 and P13 connected; saved to bench/results.json and docs/develop/bench.md."""
+    """P12 and all of P13; saved to bench/results.json and docs/develop/bench.md."""
     here = machine.description()
     root = config.state_dir() / "stacks" / "bench-cameras"
     stack.remove(root)  # what an interrupted run has left
     rounds: list[tuple[Fleet, Fleet]] = []
-    lossless: list[tuple[Fleet, Floor]] = []
+    lossless: dict[int, list[tuple[Fleet, Floor]]] = {0: [], 1: []}
+    bursts: list[Fleet] = []
     crowded: list[tuple[Fleet, Fleet]] = []
     with stack.start(root, engines=ENGINES, say=say) as engines:
         admin_url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
@@ -90,17 +97,37 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         with psycopg.connect(admin_url) as connection:
             add_company(connection, TENANT, name="Bench")
         for number in range(plan.rounds):
-            few = await _fleet(engines, plan, count=plan.few, seed=4 * number, say=say)
-            many = await _fleet(engines, plan, count=plan.many, seed=4 * number + 1, say=say)
+            seeds = iter(range(6 * number, 6 * number + 6))
+            few = await _fleet(engines, plan, count=plan.few, seed=next(seeds), say=say)
+            many = await _fleet(engines, plan, count=plan.many, seed=next(seeds), say=say)
             rounds.append((few, many))
             plain = replace(plan, loss=0.0)
-            fast = await _fleet(engines, plain, count=plan.many, seed=4 * number + 2, say=say)
-            lossless.append((fast, await _floor(engines, fast, say)))
-            async with _connected(engines, plan.connected - plan.many, seed=4 * number + 3):
-                beside = await _fleet(engines, plain, count=plan.many, seed=4 * number + 3, say=say)
-            crowded.append((fast, beside))
+            for qos, pairs in lossless.items():
+                sent = replace(plain, qos=qos)
+                fast = await _fleet(engines, sent, count=plan.many, seed=next(seeds), say=say)
+                pairs.append((fast, await _floor(engines, fast, say)))
+            seed = next(seeds)
+            async with _connected(engines, plan.connected - plan.many, qos=plan.qos, seed=seed):
+                beside = await _fleet(engines, plain, count=plan.many, seed=seed, say=say)
+            crowded.append((lossless[plan.qos][-1][0], beside))
+            bursts.append(
+                await _fleet(
+                    engines,
+                    plain,
+                    count=plan.burst,
+                    seed=next(seeds),
+                    spread_s=plan.burst_s,
+                    say=say,
+                )
+            )
     stack.remove(root)
-    measured = [result(plan, rounds), speed(plan, lossless), beside_connected(plan, crowded)]
+    measured = [
+        result(plan, rounds),
+        speed(plan, lossless[plan.qos]),
+        replace(speed(plan, lossless[1]), id="P13 QoS 1", target=">= 0.3"),
+        beside_connected(plan, crowded),
+        burst(plan, bursts),
+    ]
     results.save(measured, machine=here)
     return measured
 
@@ -179,8 +206,25 @@ def beside_connected(plan: Plan, crowded: Sequence[tuple[Fleet, Fleet]]) -> Resu
     return replace(measured, sound=all(fleet.complete for pair in crowded for fleet in pair))
 
 
+def burst(plan: Plan, fleets: Sequence[Fleet]) -> Result:
+    """Not sound if an image is missing or the broker writes an error."""
+    measured = results.of_runs(
+        "P13 burst",
+        f"s until {plan.burst} cameras that wake within {plan.burst_s:g} s are acknowledged",
+        [fleet.took_s for fleet in fleets],
+        target="<= 120",
+        detail={
+            "errors in the broker's log": sum(fleet.broker_errors for fleet in fleets),
+            "awake, median s": round(statistics.median(fleet.awake_s for fleet in fleets), 1),
+        },
+    )
+    return replace(
+        measured, sound=all(fleet.complete and not fleet.broker_errors for fleet in fleets)
+    )
+
+
 @contextlib.asynccontextmanager
-async def _connected(engines: Stack, count: int, *, seed: int) -> AsyncIterator[None]:
+async def _connected(engines: Stack, count: int, *, qos: int, seed: int) -> AsyncIterator[None]:
     """More cameras that are connected, subscribe to their topics and send nothing."""
     url = urlsplit(engines.environment["FARMIQ_CAMERAS_MQTT_URL"])
     kits = camera_faults.fleet(count, faults=Faults(seed=1_000_000 + seed))
@@ -191,7 +235,7 @@ async def _connected(engines: Stack, count: int, *, seed: int) -> AsyncIterator[
             reader, writer = links[-1]
             writer.write(_mqtt_connect(f"camera-{kit.mac}", url))
             for topic in camera_wire.listens(kit.speech):
-                writer.write(_mqtt_packet(0x82, b"\0\1" + _mqtt_text(topic) + b"\1"))
+                writer.write(_mqtt_packet(0x82, b"\0\1" + _mqtt_text(topic) + bytes([qos])))
             # The last byte of CONNACK is 0 unless the connection is rejected.
             if not (await reader.readexactly(4)).endswith(b"\0"):
                 raise RuntimeError(f"the broker rejects camera {kit.mac}")
@@ -249,7 +293,10 @@ def result(plan: Plan, rounds: Sequence[tuple[Fleet, Fleet]]) -> Result:
     return replace(measured, sound=complete)
 
 
-async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say) -> Fleet:
+async def _fleet(
+    engines: Stack, plan: Plan, *, count: int, seed: int, say: Say, spread_s: float = 0.0
+) -> Fleet:
+    errors_before = _broker_errors(engines)
     folder = engines.root / "fleets" / f"{seed}"
     with _cameras(engines, plan, count, seed, folder) as cameras:
         async with _gateway(engines) as running:
@@ -257,7 +304,7 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
             pids = {"gateway": running.pid} | {name: engines.pid(name) for name in ENGINES}
             before = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             began = time.perf_counter()
-            awake_s = await _all_wake(cameras, running, say)
+            awake_s = await _all_wake(cameras, running, spread_s, say)
             took_s = time.perf_counter() - began
             after = {name: machine.cpu_s(pid) for name, pid in pids.items()} | _own_cpu()
             resident_mb = max_resident_mb(running.pid)
@@ -270,7 +317,9 @@ async def _fleet(engines: Stack, plan: Plan, *, count: int, seed: int, say: Say)
         chunks=chunks,
         bytes_each=size // count,
         us_per_chunk={name: (after[name] - before[name]) / chunks * 1e6 for name in before},
+        took_s=took_s,
         awake_s=awake_s,
+        broker_errors=_broker_errors(engines) - errors_before,
         complete=verdict.clean and verdict.waiting == 0 and verdict.findings.stored == count,
     )
     text = "all complete, byte for byte" if measured.complete else json.dumps(verdict.as_json())
@@ -312,20 +361,30 @@ def _cameras(
             folder / "cards",
             journal,
             faults=faults,
+            timing=Timing(qos=plan.qos),
             firmware=PATIENT,
         )
 
 
-async def _all_wake(cameras: list[SimulatedCamera], running: ingest.Running, say: Say) -> float:
+def _broker_errors(engines: Stack) -> int:
+    log = engines.root / "logs" / "mqtt-cloud.log"
+    return log.read_text(encoding="utf-8", errors="replace").count("[ERR]")
+
+
+async def _all_wake(
+    cameras: list[SimulatedCamera], running: ingest.Running, spread_s: float, say: Say
+) -> float:
     """The median time that a camera is awake, from its first packet to its last."""
 
-    async def live(camera: SimulatedCamera) -> float:
+    async def live(camera: SimulatedCamera, phase_s: float) -> float:
+        await asyncio.sleep(phase_s)
         began = time.perf_counter()
         await camera.live(wakes=1)
         await camera.deliver()
         return time.perf_counter() - began
 
-    living = asyncio.gather(*(live(camera) for camera in cameras))
+    phases_s = (spread_s * number / len(cameras) for number in range(len(cameras)))
+    living = asyncio.gather(*map(live, cameras, phases_s))
     while not living.done():
         await asyncio.wait([living], timeout=PROGRESS_S)
         running.check()

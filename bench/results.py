@@ -132,9 +132,9 @@ def _words(value: Any) -> str:
 _HEAD = """\
 # Bench
 
-`make bench` (`farmiq bench ingest`, `delivery`, then `cameras`) measures ours beside a ceiling or a
-peer in the same run, at least three rounds, and prints the ratios; absolute rates of a shared
-machine mean little. This page is written by it from `bench/results.json`.
+`make bench` runs each `farmiq bench …` in turn: ours beside a ceiling or a peer in the same run.
+It prints the ratios and the rounds behind each; absolute rates of a shared machine mean little.
+This page is written by it from `bench/results.json`.
 
 | target | what | value | aim | | rounds |
 |---|---|---|---|---|---|

@@ -81,8 +81,8 @@ async def test_a_gateway_that_was_frozen_takes_no_image_for_another_of_its_name(
 ) -> None:
     """Cameras repeat what nobody answers, call every image the same, and go on to the next.
 
-    What the frozen one had not taken the broker brings again, after what is newer: it is frozen for
-    `in_vain` wakes of cameras that wait half a second, which is longer than ack_wait.
+    What the frozen gateway had not read stands in the log before what is newer: it is frozen for
+    `in_vain` wakes of cameras that wait half a second.
     """
     await cameras.start()
     faults = Faults(same_names=1.0, looping=1.0, loop_wakes=images - 1)

@@ -177,6 +177,7 @@ class SimulatedCamera:
             self._url,
             client_id=f"camera-{self.kit.mac}",
             topics=camera_wire.listens(self.kit.speech),
+            subscribe_qos=self._timing.qos,
             persistent_session=False,
             max_waiting=100,
             backoff=Backoff(base_s=0.5, cap_s=5.0),

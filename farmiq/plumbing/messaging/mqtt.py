@@ -72,6 +72,7 @@ class Client:
         *,
         client_id: str,
         topics: Iterable[str] = (),
+        subscribe_qos: int = 1,
         persistent_session: bool = True,
         max_waiting: int = 10_000,
         max_waiting_bytes: int = 32 * 2**20,
@@ -85,7 +86,7 @@ class Client:
         self._url = urlsplit(url)
         self._addresses = addresses(url)
         random.shuffle(self._addresses)
-        self._topics = [(topic, 1) for topic in topics]
+        self._topics = [(topic, subscribe_qos) for topic in topics]
         self._max_waiting = max_waiting
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0

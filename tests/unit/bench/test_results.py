@@ -37,7 +37,8 @@ def test_what_did_not_do_its_work_is_no_result() -> None:
     few, many = (
         cameras.Fleet(
             cameras=count, resident_mb=mb, images_per_s=5.0, chunks=10 * count, bytes_each=30_000,
-            us_per_chunk={"gateway": 900.0}, awake_s=2.0, complete=True,
+            us_per_chunk={"gateway": 900.0}, took_s=40.0, awake_s=2.0, broker_errors=0,
+            complete=True,
         ) for count, mb in ((20, 100.0), (200, 104.0))
     )  # fmt: skip
     found = cameras.result(cameras.Plan(), [(few, many)] * 3)

@@ -32,13 +32,16 @@ async def escalate(tx: db.Connection, *, limit: int) -> int:
           cross join lateral (select clock.now
             - case when s.tenant_id is null then %s else s.escalate_after_min end
               * interval '1 minute' as at) latest
-        where e.state = 'active' and e.held_by is null and e.paged_at <= latest.at
+        where e.state = 'active' and e.held_by is null
+          -- Who was called while the clock was ahead has had time by now.
+          and (e.paged_at > clock.now + interval '1 hour' or e.paged_at <= latest.at)
           and not exists (
             select from alert_steps k where k.tenant_id = e.tenant_id
               and k.episode_id = e.episode_id and k.step = 'escalated')
           and coalesce((select min(m.send_after) from alert_messages m
             where m.tenant_id = e.tenant_id and m.episode_id = e.episode_id
-              and m.step in ('opened', 'worsened')), e.paged_at) <= latest.at
+              and m.step in ('opened', 'worsened')
+              and m.send_after < clock.now + interval '2 days'), latest.at) <= latest.at
           and not exists (select from {WINDOWS_OF_EPISODE})
         order by e.paged_at limit %s
         on conflict on constraint alert_steps_pkey do nothing
