@@ -369,4 +369,4 @@ async def alerts_of_gone_edges(tx: db.Connection) -> list[Ending]:
             where k.tenant_id = e.tenant_id and k.edge_cluster_id = e.edge_cluster_id)
         """,
     )
-    return [Ending(*row, reason="edge") for row in rows]
+    return [Ending(row[0], row[1], row[2], reason="edge") for row in rows]
