@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from farmiq.messages.alerts import AlertRule
     from farmiq.plumbing import db
 
+T = TypeVar("T")
 Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
 RuleId = Annotated[str, typer.Argument(help="rule_id, as `farmiq alert rules` prints it.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
@@ -75,6 +76,20 @@ def add_to(app: terminal.Group) -> None:
     app.add_typer(windows, name="window")
 
 
+def _of_company(
+    work: "Callable[[db.Connection], Awaitable[T]]", tenant: str
+) -> "Callable[[db.Connection], Awaitable[T]]":
+    """`work`, if there is such a company: a wrong name is not a farm where all is well."""
+
+    async def checked(tx: "db.Connection") -> T:
+        query = "select from companies where tenant_id = %s"
+        if (await tx.execute(query, (tenant,))).rowcount == 0:
+            terminal.fail(f"there is no company {tenant!r}; `farmiq company ls` lists them")
+        return await work(tx)
+
+    return checked
+
+
 # --- episodes
 
 
@@ -114,7 +129,7 @@ def episodes(
         reasons = (f"--{field} {reason}" for field, reason in api.problems(error))
         terminal.fail("\n".join(reasons), code=2)
     page = terminal.in_transaction(
-        lambda tx: queries.page(tx, tenant, query.page()), terminal.CLOUD
+        _of_company(lambda tx: queries.page(tx, tenant, query.page()), tenant), terminal.CLOUD
     )
     rows, following = api.cut(page, limit, at="opened_at", key="episode_id")
     terminal.print_list(
@@ -200,7 +215,9 @@ def rules(
     """List the rules that are in force, each as a sentence."""
     from farmiq.cloud.alerts.episodes import queries
 
-    everything = terminal.in_transaction(lambda tx: queries.all_rules(tx, tenant), terminal.CLOUD)
+    everything = terminal.in_transaction(
+        _of_company(lambda tx: queries.all_rules(tx, tenant), tenant), terminal.CLOUD
+    )
     rows = [row for row in everything if not (own and row["is_default"])]
     terminal.print_list(rows, _rule_cells, document={"rules": rows}, empty="no own rules")
 

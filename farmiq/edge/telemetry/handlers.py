@@ -14,11 +14,13 @@ from farmiq.edge.telemetry import rules, store
 from farmiq.farm import buckets
 from farmiq.farm.buckets import Series
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.topics import Place
 from farmiq.messages.wording import worded
 from farmiq.plumbing import db
 
 MAX_SERIES = 500  # of a device
 TOO_MANY = "telemetry.too_many_metrics"
+WRONG_CLOCK = "telemetry.wrong_clock"
 # Readings are stored for at least a day, so the buckets of younger ones are open for certain.
 CERTAINLY_OPEN = timedelta(hours=12)
 
@@ -32,6 +34,8 @@ async def record(tx: db.Connection, arrivals: Sequence[Arrival]) -> list[BusEven
         await store.insert_readings(tx, arrivals)
     else:
         await _copy_or_insert(tx, arrivals)
+    suspect = Counter(_wrong_clock(item.place) for item in arrivals if item.clock_suspect)
+    await alerts.raise_all(tx, suspect)
     marked = await mark_dirty(tx, arrivals)
     if not marked.aggregated:
         return [arrival.event for arrival in arrivals]
@@ -94,6 +98,19 @@ async def _add_series(
             tx, Counter(_too_many(place.tenant_id, place.device_id) for place in places)
         )
     return over_limit
+
+
+def _wrong_clock(place: Place) -> alerts.Alert:
+    """Of a barn, not of a device: after a power cut the clocks of all may be wrong."""
+    return alerts.Alert(
+        WRONG_CLOCK,
+        f"{place.tenant_id}/{place.farm_id}/{place.barn_id}",
+        "warning",
+        worded(
+            "a device here sends times that cannot be right, or what it stored more than a week "
+            "ago. No rule looks at these readings, so nobody is told if they are bad: set its clock"
+        ),
+    )
 
 
 def _too_many(tenant_id: str, device_id: str) -> alerts.Alert:

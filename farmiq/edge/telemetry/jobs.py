@@ -12,7 +12,7 @@ from uuid import UUID
 import prometheus_client
 
 from farmiq.edge import alerts
-from farmiq.edge.telemetry import rollups, store
+from farmiq.edge.telemetry import handlers, rollups, store
 from farmiq.edge.telemetry.store import ROLLUPS, PurgedBatch
 from farmiq.farm import months
 from farmiq.farm.buckets import Series
@@ -23,6 +23,8 @@ TABLE = "telemetry_raw"
 BATCH = 5000
 CLOSE_TRIES = 3
 BLOCKED_KIND = "telemetry.retention_refused"
+# Devices report at least that often, so a clock is right again, or its device silent.
+CLOCK_CALM_S = 15 * 60.0
 
 PURGED = prometheus_client.Counter(
     "farmiq_telemetry_dropped_total", "Rows dropped because their time was over", ["table", "how"]
@@ -62,6 +64,13 @@ async def _create_partition(pool: db.Pool, month: date) -> bool:
         async with db.transaction(pool) as tx:
             moved = await store.move_to_partition(tx, month, limit=BATCH)
     return await months.create_partition(pool, month)
+
+
+async def close_clock_alerts(pool: db.Pool) -> dict[str, object]:
+    """Close the alerts about wrong clocks of barns from which no impossible time came lately."""
+    async with db.transaction(pool) as tx:
+        count = await alerts.close_unseen(tx, kind=handlers.WRONG_CLOCK, seconds=CLOCK_CALM_S)
+    return {"closed": count} if count else {}
 
 
 async def purge_expired(

@@ -62,6 +62,7 @@ def all_jobs(pool: db.Pool, settings: EdgeSettings) -> list[Job]:
     return [
         # One small look at the catalog: a box that was off at a month's end creates it at once.
         Job("telemetry.months", MINUTE_S, create_partitions),
+        Job("telemetry.clocks", MINUTE_S, lambda: jobs.close_clock_alerts(pool)),
         Job("telemetry.buckets", settings.telemetry_agg_every_s, recompute),
         daily_job(pool, settings, "telemetry.retention", purge),
     ]

@@ -204,8 +204,13 @@ _EDGES = (
         "edge.backlog", "edge.oldest_s", "above", "warning",
         threshold=HOUR, clear=10 * MINUTE, for_s=10 * MINUTE,
     ),
-    # Data that the edge refused waits for a person: `farmiq quarantine ls` names the reasons.
-    _rule("edge.quarantine", "edge.quarantine", "above", "warning", threshold=0, for_s=5 * MINUTE),
+    # The edge refuses data: told with the next heartbeat, and again after an hour without.
+    _rule(
+        "edge.quarantine.grows", "edge.quarantine", "rises", "warning",
+        threshold=0, window_s=HOUR, clear_for_s=0,
+    ),
+    # What it refused still waits for a person: `farmiq quarantine ls` names the reasons.
+    _rule("edge.quarantine", "edge.quarantine", "above", "warning", threshold=0, for_s=HOUR),
     # Events that the cloud refused wait for a person: `farmiq outbox ls --status dlq`.
     _rule(
         "edge.dead_letters", "edge.dead_letters", "above", "warning",

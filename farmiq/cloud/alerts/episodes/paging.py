@@ -26,8 +26,9 @@ async def page(tx: db.Connection, *, limit: int) -> int:
     everything yet. One without a key holds nothing, nor one whose farm another edge speaks for. A
     maintenance window holds all in its scope. Of an edge's own alert and a rule on the total that
     says the same (SAME_FACT) the one that came first holds the other, unless that is more severe.
-    What holds an episode is in held_by; when that is over and the episode is not, people are
-    called.
+    Messages are in quarantine for many causes: that total holds none of them, and is held for what
+    they may have added to it, which is what rose within two hours. What holds an episode is in
+    held_by; when that is over and the episode is not, people are called.
     """
     cursor = await tx.execute(
         f"""
@@ -71,7 +72,10 @@ async def page(tx: db.Connection, *, limit: int) -> int:
                  and p.state in ('active', 'acknowledged')
                  and (p.raised_at, p.episode_id) < (e.raised_at, e.episode_id)
                  and (p.source = 'edge' and split_part(p.cause, '|', 2) = f.code
-                   or p.source = 'rule' and p.signal = f.signal)
+                     and (f.signal <> 'edge.quarantine'
+                       or p.raised_at > e.raised_at - interval '2 hours')
+                   or p.source = 'rule' and p.signal = f.signal
+                     and f.signal <> 'edge.quarantine')
                join severity ps on ps.name = p.severity
                join severity es on es.name = e.severity and es.rank <= ps.rank
              where (e.source = 'edge' and split_part(e.cause, '|', 2) = f.code

@@ -272,3 +272,12 @@ async def test_commands_set_try_list_and_acknowledge(alerts: Alerts) -> None:
     run("rule-rm", "hot")
     run("rule-rm", "hot", code=1)
     run("rule-rm", "default.heat.cattle", code=1)
+
+
+async def test_commands_about_an_unknown_company_fail(alerts: Alerts) -> None:
+    for command in ("episodes", "rules"):
+        done = typed.farmiq(
+            "alert", command, "--tenant", "typo", FARMIQ_CLOUD_DB_URL=alerts.site.database.url
+        )
+        assert done.returncode == 1
+        assert "there is no company 'typo'" in done.stderr

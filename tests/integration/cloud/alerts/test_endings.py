@@ -265,6 +265,51 @@ async def test_edge_alert_and_the_rule_on_the_same_total_call_once(
     assert [step for _, step in alerts.steps()].count("opened") == 2
 
 
+GROWS = "rule:default.edge.quarantine.grows|edge:edge-01"
+CONFLICT = "edge:edge-01|ingress.event_id_conflict|f/1/x"
+
+
+async def report_quarantine(alerts: Alerts, total: int) -> None:
+    alerts.beat()
+    alerts.owner("update edge_heartbeats set quarantine = %s", total)
+    await alerts.looks.look_at_edges()
+    await alerts.looks.page()
+
+
+async def report_conflict(alerts: Alerts) -> None:
+    await alerts.take_edge(
+        alerts.edge_alert(
+            "opened", ids.new(), now(), code="ingress.event_id_conflict", subject="f/1/x"
+        )
+    )
+    await alerts.looks.page()
+
+
+async def test_quarantine_that_people_know_of_does_not_hide_another_cause(alerts: Alerts) -> None:
+    await report_quarantine(alerts, 0)
+    await report_quarantine(alerts, 3)
+    assert alerts.steps() == [(GROWS, "opened")]
+    alerts.owner("update alert_episodes set state = 'acknowledged', acknowledged_at = now()")
+    await report_conflict(alerts)
+    assert alerts.steps() == [(GROWS, "opened"), (CONFLICT, "opened")]
+
+
+@pytest.mark.parametrize(("hours", "is_called"), [(1, False), (3, True)])
+async def test_alert_of_an_edge_holds_the_quarantine_that_grows_with_it_only(
+    alerts: Alerts, *, hours: int, is_called: bool
+) -> None:
+    await report_quarantine(alerts, 0)
+    await report_conflict(alerts)
+    alerts.owner(
+        "update alert_episodes set state = 'acknowledged', acknowledged_at = now(), "
+        "raised_at = raised_at - make_interval(hours => %s)",
+        hours,
+    )
+    await report_quarantine(alerts, 3)
+    assert [row[0] for row in alerts.episodes()] == [CONFLICT, GROWS]
+    assert ((GROWS, "opened") in alerts.steps()) is is_called
+
+
 async def test_two_alerts_of_one_edge_about_different_devices_call_twice(alerts: Alerts) -> None:
     alerts.beat()
     for device in ("a", "b"):

@@ -22,7 +22,7 @@ def opened(alerts: Alerts) -> list[tuple[str, str]]:
     ("column", "value", "rule"),
     [
         ("oldest_s", 7200, "edge.backlog"),
-        ("quarantine", 3, "edge.quarantine"),
+        ("quarantine", 3, "edge.quarantine.grows"),
         ("dead_letters", 1, "edge.dead_letters"),
         ("losses", 40, "edge.losses"),
         ("disk_percent", 91, "edge.disk"),
@@ -50,6 +50,20 @@ async def test_total_that_an_edge_reports_opens_its_rule_and_ends_it(
     alerts.owner("update edge_heartbeats set received_at = received_at + interval '6 minutes'")
     await alerts.looks.look_at_edges()
     assert opened(alerts) == []
+
+
+async def test_what_waits_in_quarantine_for_an_hour_opens_a_rule_until_it_is_empty(
+    alerts: Alerts,
+) -> None:
+    totals = [0, *[3] * 9, 0, 0]
+    for index, total in enumerate(totals):
+        alerts.beat(ago=(len(totals) - 1 - index) * 10 * MINUTE)
+        alerts.owner("update edge_heartbeats set quarantine = %s", total)
+        await alerts.looks.look_at_edges()
+    assert alerts.owner(
+        "select rule_id, round(extract(epoch from resolved_at - opened_at) / 60)::int "
+        "from alert_episodes where signal = 'edge.quarantine' order by opened_at"
+    ) == [("default.edge.quarantine.grows", 60), ("default.edge.quarantine", 40)]
 
 
 async def test_site_whose_day_lacks_images_and_weak_camera_open_their_rules(

@@ -46,6 +46,26 @@ def partitions(database: Database) -> list[str]:
     return [name for (name,) in found]
 
 
+async def test_wrong_clock_raises_one_alert_of_its_barn_until_none_comes(
+    pool: db.Pool, edge_db: Database
+) -> None:
+    open_alerts = (
+        "select subject, seen_count from alerts where kind = 'telemetry.wrong_clock' "
+        "and closed_at is null"
+    )
+    now = datetime.now(UTC)
+    await keep(pool, [Reading(now - timedelta(days=6), 20.0)])
+    assert rows(edge_db, open_alerts) == []
+    long_ago = now - timedelta(days=400)
+    devices = ["d-1", "d-2"]
+    await keep(pool, [Reading(long_ago, 45.0, device=device) for device in devices])
+    await jobs.close_clock_alerts(pool)
+    assert rows(edge_db, open_alerts) == [("t-1/f-1/b-1", 2)]
+    move_clock(edge_db, "16 minutes")
+    assert await jobs.close_clock_alerts(pool) == {"closed": 1}
+    assert rows(edge_db, open_alerts) == []
+
+
 class TestMonths:
     @pytest.mark.req("RT-06")
     async def test_partitions_cover_the_retention_and_two_months_ahead(
