@@ -292,7 +292,7 @@ class SignIns:
         async with session.as_person(self.pool, sign_in.token) as connection:
             await session.choose(connection, company_id)
         async with db.transaction(self.pool) as connection:
-            await store.store_company(connection, sign_in.token_hash, company_id=company_id)
+            await store.store_company(connection, sign_in, company_id=company_id)
 
     async def sign_out(self, sign_in: store.SignIn) -> None:
         async with db.transaction(self.pool) as connection:
