@@ -2,7 +2,8 @@
 
 Ten farms with 20 barns, two years of batches; a reading every 10 seconds from each device, rolled
 up by minute, hour and day. The rows are made by SQL. What a late event of one day costs is the time
-of the statements that read its facts and compute its figures, in a transaction that is rolled back.
+to read its facts, compute its figures and store them, in a transaction that is rolled back. The
+days are spread over all barns and dates of a size.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import psycopg
 from bench import machine, results
 from bench.results import Result
 from farmiq import config, services
-from farmiq.cloud.analytics import jobs
+from farmiq.cloud.analytics import jobs, store
 from farmiq.cloud.analytics.marks import Mark
 from farmiq.lab import stack
 from farmiq.plumbing import db, migrations
@@ -66,7 +67,7 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         _company(admin)
         for filled in (SMALL, LARGE) if plan.large else (SMALL,):
             _roll_up(admin, filled)
-            spent_ms[filled.readings] = await _recompute(admin, plan.touched)
+            spent_ms[filled.readings] = await _recompute(admin, filled, plan.touched)
             median = statistics.median(spent_ms[filled.readings])
             say(f"figures         {median:>9,.1f} ms a day at {filled.readings:,} readings")
     stack.remove(root)
@@ -126,9 +127,9 @@ _MADE = (
     """,
     f"""
     insert into batches (tenant_id, batch_id, farm_id, barn_id, species, breed, placed_count,
-      placed_on, closed_on)
+      age_at_placing_days, placed_on, closed_on)
     select %(tenant)s, f || '-' || b || '-' || n, 'farm-' || f, 'barn-' || b, 'broiler', 'fast',
-      20000, %(first)s::date + n * %(stay)s, %(first)s::date + (n + 1) * %(stay)s - 1
+      20000, 0, %(first)s::date + n * %(stay)s, %(first)s::date + (n + 1) * %(stay)s - 1
     from {_PLACES}
     """,  # noqa: S608 - our own text
     """
@@ -203,17 +204,19 @@ def _roll_up(url: str, filled: Filled) -> None:
         owner.execute("checkpoint")
 
 
-async def _recompute(url: str, touched: int) -> list[float]:
+async def _recompute(url: str, filled: Filled, touched: int) -> list[float]:
     """Milliseconds for a late event of one day each, of many batches."""
     spent: list[float] = []
     async with db.pool(url, name="bench", min_size=1, max_size=1) as pool:
         for number in range(touched + 5):
-            barn, day = number % SMALL.barns + 1, FIRST + timedelta(days=number % 13 + 1)
+            farm, barn = number % filled.farms + 1, number // filled.farms % filled.barns + 1
+            day = FIRST + timedelta(days=number * 5 % (filled.days - 2) + 1)
             async with pool.connection() as tx:
                 began = time.perf_counter()
-                await jobs.recompute_batch(
-                    tx, TENANT, f"1-{barn}-0", [Mark(day, day, is_figures=False)]
+                _, changes = await jobs.recompute_batch(
+                    tx, TENANT, f"{farm}-{barn}-0", [Mark(day, day, is_figures=False)]
                 )
+                await store.save_figures(tx, changes)
                 spent.append((time.perf_counter() - began) * 1000)
                 await tx.rollback()
             await asyncio.sleep(0)

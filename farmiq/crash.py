@@ -71,6 +71,7 @@ POINTS = {
     "vision.before_commit": "a result and its event are written, not committed",
     "vision.after_commit": "a result and its event are committed; nothing else was done",
     "vision.after_train": "a model is on disk and in the bucket; no row names it",
+    "vision.after_model_objects": "a retired model is gone from the bucket; its row is there",
     "ingestion.after_note": "ids are noted, not committed; nothing is on the bus",
     "ingestion.after_publish": "the bus has confirmed; the ids are not committed",
     "ingestion.after_commit": "committed and on the bus; the edge has no answer",

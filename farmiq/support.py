@@ -41,9 +41,12 @@ _LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/\s@\"']*@", re.IGNORECA
 _SHAPES = (
     re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
-    re.compile(r"\bfiq_[A-Za-z0-9_-]{8,}"),
+    re.compile(r"\bfiqd?_[A-Za-z0-9_-]{8,}"),
+    re.compile(r"(?i)\bauthorization\W{1,6}\w+\s+[^\s\"',]+"),
     re.compile(r"-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|$)", re.DOTALL),
     re.compile(r"(?i)\b(X-Amz-Signature|X-Amz-Credential|password|secret|token)=[^&\s\"']+"),
+    # As JSON, also within a JSON text.
+    re.compile(r"(?i)\b(password|secret|token|api_key)\\?[\"']\s*:\s*\\?[\"'][^\"'\\]+"),
 )
 SITES: dict[str, tuple[str, type[Settings]]] = {
     "edge": ("FARMIQ_EDGE_DB_URL", EdgeSettings),
@@ -232,6 +235,7 @@ def _json(content: Any) -> str:
 
 def write(files: Mapping[str, str], output: Path) -> int:
     """The archive, readable for its owner alone; returns its size."""
+    output.unlink(missing_ok=True)  # it would keep its mode
     output.touch(mode=0o600)
     with tarfile.open(output, "w:gz") as archive:
         for name, text in files.items():

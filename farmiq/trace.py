@@ -18,6 +18,7 @@ from farmiq.cloud.bus import Work
 from farmiq.cloud.deadletter import handlers
 from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
 from farmiq.edge.sync import rules
+from farmiq.messages import edge as edge_messages
 from farmiq.messages import telemetry
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
@@ -85,7 +86,9 @@ _EDGE = {
           or m.id in (e.media_id, (o.payload_json ->> 'media_id')::uuid)""",
     "sync_outbox": """
         select id, tenant_id, event_type, trace_id, status, attempt_count, created_at,
-          last_attempt_at, last_error_code, last_error_message, dlq_reason
+          last_attempt_at, last_error_code, last_error_message, dlq_reason,
+          case when event_type ^@ 'edge.alert.' then (payload_json ->> 'alert_id')::uuid end
+            as alert_id
         from sync_outbox where id = %s""",
     # Its tenant's pause, and what the last of the tenant's events that failed met.
     "sync_state": """
@@ -114,6 +117,10 @@ _CLOUD = {
         from weighvision_events e join media_objects m using (tenant_id, media_id)
         where e.event_id = %s""",
 }
+# What an edge's alert became; %s is the alert, which the edge alone can name.
+_EPISODE = """
+    select e.episode_id, e.state, e.raised_at, e.resolved_at
+    from companies join alert_episodes e using (tenant_id) where e.episode_id = %s"""
 _TABLES = {
     bus.TELEMETRY: "telemetry_readings",
     bus.AGGREGATES: "telemetry_agg",
@@ -162,13 +169,17 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
     if no_edge:
         hops.append(_unseen("edge", no_edge))
     elif any(edge.values()) or accepted:
-        hops += _edge_hops(edge, arrived=arrived)
+        hops += _edge_hops(edge, accepted, arrived=arrived)
     if no_cloud:
         return [*hops, _unseen("cloud", no_cloud)]
     if _goes_in_aggregates(edge) and not arrived:
         return hops
-    work = _work(accepted or edge.get("sync_outbox"), cloud)
-    stored_row = cloud[_TABLES[work]]
+    pending = edge.get("sync_outbox")
+    work = _work(accepted or pending, cloud)
+    if work is bus.EDGE:
+        stored_row = await _episode(cloud_url, pending)
+    else:
+        stored_row = cloud[_TABLES[work]]
     waiting, dead = None, None
     if accepted and not stored_row and amqp_url:
         waiting, dead = await _on_the_bus(amqp_url, work, event_id)
@@ -177,6 +188,16 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
         became, _ = await _look(cloud_url, CLOUD_URL, _CLOUD, event_id)
         hops += _became(edge, became)
     return hops
+
+
+async def _episode(cloud_url: str | None, pending: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The episode of an edge's alert, if it shows that this event of it has been taken."""
+    if pending is None:
+        return None
+    episodes, _ = await _look(cloud_url, CLOUD_URL, {"": _EPISODE}, pending["alert_id"])
+    episode = episodes.get("")
+    is_closing = pending["event_type"] == edge_messages.ALERT_CLOSED
+    return None if is_closing and not _at(episode, "resolved_at") else episode
 
 
 def is_delivered(hops: Sequence[Hop]) -> bool:
@@ -318,7 +339,7 @@ def _work(known: dict[str, Any] | None, stored: dict[str, dict[str, Any] | None]
     stored_by = next((work for work, table in _TABLES.items() if stored[table]), None)
     event_type = known["event_type"] if known else telemetry.INGESTED
     named = next(
-        (candidate for candidate in bus.SINKS if event_type in candidate.event_types), bus.TELEMETRY
+        (work for work in (*bus.SINKS, bus.EDGE) if event_type in work.event_types), bus.TELEMETRY
     )
     return stored_by or named
 
@@ -357,23 +378,26 @@ async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
 async def _on_the_bus(
     amqp_url: str, work: Work, event_id: UUID
 ) -> tuple[int | None, BusDeadLetter | None]:
-    """(how many wait in its queue, itself as a dead letter); None for what cannot be seen."""
+    """(how many wait for its service, itself as a dead letter); None for what cannot be seen."""
     chosen = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
+    waiting = None
     try:
-        depth = await amqp.depth(amqp_url, work.queue)
+        depths = await amqp.depths(amqp_url, (work.queue, *work.route().retries))
+        waiting = sum(depths.values()) if work.queue in depths else None
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
             amqp.connection(amqp_url, name="farmiq-trace") as opened,
         ):
             async for letter, _ in handlers.browse(opened, chosen):
-                return depth[0] if depth else None, letter
+                return waiting, letter
     except (*amqp.UNAVAILABLE, TimeoutError):
         return None, None
-    return depth[0] if depth else None, None
+    return waiting, None
 
 
-def _edge_hops(edge: Rows, *, arrived: bool) -> list[Hop]:
+def _edge_hops(edge: Rows, accepted: dict[str, Any] | None, *, arrived: bool) -> list[Hop]:
     raw, seen, pending = edge["telemetry_raw"], edge["ingress_dedupe"], edge["sync_outbox"]
+    event_type = (pending or accepted or {}).get("event_type")
     recorded_in = next((table for table in ("feed_intakes", "barn_records") if edge[table]), None)
     hops = []
     if refused := edge["quarantine"]:
@@ -392,12 +416,15 @@ def _edge_hops(edge: Rows, *, arrived: bool) -> list[Hop]:
         ]
     if raw:
         hops.append(Hop("device", f"{raw['device_id']}", raw["occurred_at"], _reading(raw)))
-    hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
+    # What the edge makes itself, such as its alerts, came from no device.
+    if seen or raw or event_type in (None, telemetry.INGESTED):
+        hops.append(Hop("edge", "ingress_dedupe", _at(seen, "first_seen_at"), "first seen"))
     if raw and pending is None:
         by_itself = arrived or not _goes_in_aggregates(edge)
         note = f"stored at the edge; {_unowed(raw, by_itself=by_itself)}"
         return [*hops, Hop("edge", "telemetry_raw", raw["ingested_at"], note)]
-    hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
+    if raw or event_type == telemetry.INGESTED:
+        hops.append(Hop("edge", "telemetry_raw", _at(raw, "ingested_at"), "stored at the edge"))
     return [*hops, *_outbox_hops(pending, edge["sync_state"])]
 
 
@@ -526,9 +553,19 @@ def _cloud_hops(
     if dead:
         queue += f"; a dead letter after {dead.attempts} attempts: {dead.reason}"
         command = "mend the cause, then farmiq dlq redrive --event-id " + (dead.event_id or "")
-    elif noted and not stored_row:
+    elif noted and not stored_row and (waiting or work is not bus.EDGE):
         queue += f"; still in the queue or its dead letters ({depth} waiting)"
         command = "farmiq dlq ls"
+    return [
+        Hop("cloud", "ingestion_dedupe", received, batch),
+        Hop("cloud", work.queue, received, queue, command),
+        _alert_hop(noted, stored_row, waiting, dead)
+        if work is bus.EDGE
+        else _table_hop(work, stored_row),
+    ]
+
+
+def _table_hop(work: Work, stored_row: dict[str, Any] | None) -> Hop:
     on_page = ", on the page" if work is bus.TELEMETRY else ""
     stored = (
         f"stored in the cloud{on_page}; trace {stored_row['trace_id']}"
@@ -537,11 +574,29 @@ def _cloud_hops(
     )
     if work is bus.AGGREGATES and not stored_row:
         stored += ", or sent again since with more readings"
-    return [
-        Hop("cloud", "ingestion_dedupe", received, batch),
-        Hop("cloud", work.queue, received, queue, command),
-        Hop("cloud", _TABLES[work], _at(stored_row, "stored_at"), stored),
-    ]
+    return Hop("cloud", _TABLES[work], _at(stored_row, "stored_at"), stored)
+
+
+def _alert_hop(
+    accepted: dict[str, Any] | None,
+    episode: dict[str, Any] | None,
+    waiting: int | None,
+    dead: BusDeadLetter | None,
+) -> Hop:
+    """An edge's alert is an episode, not a row by event; else its empty queue shows it was taken.
+
+    One of a rule is the episode that the cloud's own values opened.
+    """
+    received = _at(accepted, "received_at")
+    if episode:
+        note = f"episode {episode['episode_id']} {episode['state']}"
+        return Hop("cloud", "alert_episodes", received or episode["raised_at"], note)
+    if accepted is None or dead or waiting:
+        return Hop("cloud", "alert_episodes", None, "not taken yet")
+    if waiting is None:
+        note = "not looked at: no row has an alert's event_id, and the bus cannot be seen here"
+        return Hop("cloud", "alert_episodes", None, note, is_visible=False)
+    return Hop("cloud", "alert_episodes", received, f"taken by {bus.EDGE.service}")
 
 
 def _at(row: dict[str, Any] | None, column: str) -> datetime | None:

@@ -143,6 +143,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+@pytest.fixture(params=[1, *(pytest.param(turn, marks=pytest.mark.long) for turn in (2, 3))])
+def again(request: pytest.FixtureRequest) -> int:
+    """Once in `make test`, twice more in `make test-long`: what depends on the moment."""
+    return int(request.param)
+
+
 @pytest.fixture(autouse=True)
 def _log_as_at_first() -> Iterator[None]:
     """A command that a test runs in this process sets the level of the log for all after it."""

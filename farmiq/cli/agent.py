@@ -289,7 +289,8 @@ def _describe(status: dict[str, Any]) -> str:
         f"pictures   {pictures['waiting']} wait, {pictures['failed']} failed",
     ]
     if status["running"]:
-        lines.append(f"receipt    {status['last_receipt_at'] or 'none yet'}")
+        receipt_at = terminal.local(status["last_receipt_at"], absent="none yet")
+        lines.append(f"receipt    {receipt_at}")
     lines += [f"ALARM      {name}: {item['text']}" for name, item in status["alarms"].items()]
     lines += [
         f"FAILED     session {item['session_id']}: {item['problem']}"

@@ -385,8 +385,12 @@ def _id(text: str) -> UUID:
 
 
 def _print(fields: Mapping[str, Any]) -> None:
-    known = ((name, value) for name, value in fields.items() if value is not None)
-    terminal.print_result(fields, *(f"{name:<24} {value}" for name, value in known))
+    known = {name: value for name, value in fields.items() if value is not None}
+    shown = {
+        name: terminal.local(value) if name.endswith("_at") else value
+        for name, value in known.items()
+    }
+    terminal.print_result(fields, *(f"{name:<24} {value}" for name, value in shown.items()))
 
 
 def _session(row: Mapping[str, Any]) -> tuple[str]:
@@ -408,8 +412,9 @@ def _change(row: Mapping[str, Any]) -> tuple[str]:
 def _image(row: Mapping[str, Any]) -> tuple[str]:
     again = "  (asked for again)" if row["resend_requested_at"] else ""
     quality = row["quality"] or "-"
+    captured_at = terminal.local(row["captured_at"])
     line = (
-        f"{row['image_id']}  {row['captured_at']}  {row['status']:<9}  {quality:<10}  "
+        f"{row['image_id']}  {captured_at}  {row['status']:<9}  {quality:<10}  "
         f"{row['device_name']}  {row['image_name']}{again}"
     )
     return (line,)

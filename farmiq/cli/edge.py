@@ -132,8 +132,9 @@ def rotate(
         terminal.needed(name, environment)
     settings = EdgeSettings.load_some(environment)
     made = enrolment.rotate(settings, overlap_hours=overlap_hours, tls=tls())
+    old_key_until = terminal.local(made["old_key_until"])
     terminal.print_result(
-        made, f"new key {made['key_id']}; the old one is good until {made['old_key_until']}"
+        made, f"new key {made['key_id']}; the old one is good until {old_key_until}"
     )
 
 

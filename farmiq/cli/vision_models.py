@@ -9,7 +9,7 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.edge.vision.models import CameraScope, ModelFiles
+    from farmiq.edge.vision.models import ModelFiles
     from farmiq.plumbing import db
 
 T = TypeVar("T")
@@ -59,26 +59,27 @@ def promote(
 ) -> int:
     """Use a model, or use it no more, whatever the figures say; it is written to the audit log.
 
-    The next training decides by the figures again. Exit code 3: there is no such model.
+    The next training decides by the figures again. An alert that scale and camera disagree is
+    closed. Exit code 3: there is no such model.
     """
-    from farmiq.edge import audit
+    from farmiq.edge import alerts, audit
     from farmiq.edge.vision import models as store
+    from farmiq.edge.vision import training
 
     states = (store.ACTIVE, store.SHADOW, store.RETIRED)
     terminal.check_known(state, states, f"{state!r} is no state; choose")
 
     async def work(tx: "db.Connection") -> int:
-        count = 0
-        for row in await store.page(tx, None):
-            if row["version"] == version:
-                by = f"set by {terminal.actor()}"
-                await store.set_state(tx, _scope(row), version, state=state, reason=by)
-                await audit.note(
-                    tx, actor=terminal.actor(), action="vision.promote", subject=version,
-                    count=1, asked={"state": state},
-                )  # fmt: skip
-                count += 1
-        return count
+        scopes = await store.lock(tx, version)
+        for scope in scopes:
+            by = f"set by {terminal.actor()}"
+            await store.set_state(tx, scope, version, state=state, reason=by)
+            await alerts.close(tx, kind=training.DRIFT, subject=scope.subject, by=terminal.actor())
+            await audit.note(
+                tx, actor=terminal.actor(), action="vision.promote", subject=version,
+                count=1, asked={"state": state},
+            )  # fmt: skip
+        return len(scopes)
 
     count = terminal.in_transaction(work)
     terminal.print_result(
@@ -108,12 +109,6 @@ def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
         return asyncio.run(once())
     except objects.UNAVAILABLE as error:
         terminal.fail(f"the object store does not answer: {db.first_line(error)}")
-
-
-def _scope(row: dict[str, Any]) -> "CameraScope":
-    from farmiq.edge.vision.models import CameraScope
-
-    return CameraScope(*(row[name] for name in CameraScope._fields))
 
 
 def _camera(row: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from uuid import UUID
 from psycopg import sql
 
 from farmiq.cloud import history
+from farmiq.messages import instants
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.storage import objects
 
@@ -132,7 +133,7 @@ async def plan(
     tx: db.Connection, subject: Subject, bucket: objects.Bucket | None, *, by: str
 ) -> Deletion:
     """What would go, counted; nothing changes."""
-    planned = Deletion(subject.name, subject.kind, by, datetime.now(UTC).isoformat())
+    planned = Deletion(subject.name, subject.kind, by, instants.rfc3339(datetime.now(UTC)))
     every = await _rows(tx, subject)
     texts = await _texts(tx, subject)
     await _unforce(tx, {*(rows.table for rows in every), *(table for table, _, _ in texts)})

@@ -16,6 +16,16 @@ from farmiq.messages.alerts import EndReason
 from farmiq.plumbing import db, ids
 
 MAX_NOTE = 1000
+# Maintenance at `clock.now` with the episode `e` in its scope; for what calls people (SQL).
+WINDOWS_OF_EPISODE = """
+  alert_windows w
+  where w.tenant_id = e.tenant_id and w.begin_at <= clock.now and w.end_at > clock.now
+    and (w.farm_id is null or w.farm_id = e.farm_id)
+    and (w.barn_id is null or w.barn_id = e.barn_id)
+    and (w.device_id is null or w.device_id = e.device_id)
+    and (w.edge_cluster_id is null or w.edge_cluster_id = e.edge_cluster_id)
+    and (w.rule_id is null or w.rule_id = e.rule_id)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +80,8 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
     """As `raise_episode`, for at most one episode of a cause that is not over.
 
     An `episode_id` that is there already, or an episode of the cause that ended after `opened_at`,
-    says that this one is known: then nothing happens.
+    says that this one is known: then nothing happens. One that a person ended knows of nothing
+    that began after its last value.
     """
     if not episodes:
         return
@@ -92,7 +103,9 @@ async def raise_episodes(tx: db.Connection, episodes: Collection[NewEpisode]) ->
             and k.state in ('resolved', 'withdrawn')
             and (k.episode_id = n.episode_id
               or k.state = 'resolved' and k.opened_at <= n.opened_at
-                and k.resolved_at > n.opened_at))
+                and k.resolved_at > n.opened_at
+                -- Values lag: what a person ended was over with its last one.
+                and (k.ended_reason is distinct from 'person' or k.last_at >= n.opened_at)))
         order by n.tenant_id, n.cause
         on conflict (tenant_id, cause) where state in ('active', 'acknowledged') do update set
           last_at = greatest(e.last_at, excluded.last_at),

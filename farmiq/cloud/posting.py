@@ -54,10 +54,12 @@ class Family:
               select r.event_id from {self.table} r
               where r.tenant_id = %(tenant)s and {self.is_replacing} limit 1) as replaced_by
             from (
-              (select farm_id, barn_id, payload ->> 'batch_id' as batch_id from {self.table}
+              (select farm_id, barn_id, payload ->> 'batch_id' as batch_id, device_id
+                from {self.table}
                 where tenant_id = %(tenant)s and {self.is_named} and event_type = %(type)s limit 1)
               union all
-              (select event ->> 'farm_id', event ->> 'barn_id', event -> 'payload' ->> 'batch_id'
+              (select event ->> 'farm_id', event ->> 'barn_id', event -> 'payload' ->> 'batch_id',
+                null
                 from posted_events
                 where tenant_id = %(tenant)s and {self.is_posted} and event_type = %(type)s)) e
             limit 1
@@ -67,9 +69,10 @@ class Family:
 FAMILIES = {
     "barn": Family(
         "barn_events",
-        "record_id = %(name)s",
+        # Devices choose their ids: one of another farm is another record (D-660).
+        "record_id = %(name)s and (farm_id = %(farm)s or device_id is null)",
         "subject = %(name)s",
-        "payload ->> 'replaces' = %(name)s",
+        "payload ->> 'replaces' = %(name)s and (r.farm_id = e.farm_id or e.device_id is null)",
     ),
     "feed": Family(
         "feed_events",
@@ -138,7 +141,9 @@ async def _find_replaced(tx: db.Connection, tenant_id: str, body: Body) -> Repla
         return None
     event_type = postings.event_type(body)
     query = FAMILIES[event_type.partition(".")[0]].replaced
-    named = {"tenant": tenant_id, "type": event_type, "name": str(body.replaces)}
+    named = {
+        "tenant": tenant_id, "type": event_type, "name": str(body.replaces), "farm": body.farm_id,
+    }  # fmt: skip
     rows = await db.fetch_as(tx, Replaced, query, named)
     return rows[0] if rows else None
 
@@ -249,15 +254,10 @@ async def _check_heads(tx: db.Connection, posted: Posted, body: RecordPosted) ->
           from fn_batch_records(%(tenant)s, %(batch)s, '-infinity',
             fn_farm_date(%(tenant)s, %(farm)s, fn_now()) + 2) r
           union all
-          select fn_farm_date(p.tenant_id, p.event ->> 'farm_id', at), p.subject,
-            p.event -> 'payload' ->> 'record_type',
-            fn_jsonb_number(p.event -> 'payload' -> 'value'), at
-          from posted_events p
-            cross join lateral (select (p.event ->> 'occurred_at')::timestamptz as at) o
-          where p.tenant_id = %(tenant)s and p.event -> 'payload' ->> 'batch_id' = %(batch)s
-            and p.event_type = %(type)s and p.event_id <> %(event_id)s
-            and not exists (select from barn_events e
-              where e.tenant_id = p.tenant_id and e.event_id = p.event_id)
+          select fn_farm_date(p.tenant_id, p.farm_id, p.occurred_at), p.record_id, p.record_type,
+            p.value_number, p.occurred_at
+          from posted_records p
+          where p.tenant_id = %(tenant)s and p.batch_id = %(batch)s and p.event_id <> %(event_id)s
         )
         select b.placed_count, fn_farm_date(b.tenant_id, b.farm_id, %(at)s),
           n.kpi_date, n.record_type, n.value_number

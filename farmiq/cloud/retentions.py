@@ -82,7 +82,7 @@ WITHOUT_DAYS: dict[str, str] = {
     "processes": "goes when its process ends, or was not heard for minutes",
     "backup_marks": "a row for each thing that a backup does; each is written over",
     "edge_invites": "a row for each invitation, with the hash of a code that has expired",
-    "sign_ins": "goes when it has expired, with the next sign-in of anybody",
+    "sign_ins": "goes within an hour after it has expired",
 }  # fmt: skip
 # The cloud's bucket, by prefix.
 BUCKET: dict[str, str] = {

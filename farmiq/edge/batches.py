@@ -102,7 +102,8 @@ async def herd(
             and r.batch_id = c.batch_id and r.record_type = any(%s) and not r.clock_suspect
             and r.record_id is distinct from %s and not exists (
               select from barn_records o
-              where o.tenant_id = r.tenant_id and o.replaces = r.record_id)
+              where o.tenant_id = r.tenant_id and o.replaces = r.record_id
+                and (o.farm_id = r.farm_id or r.device_id is null))
         where c.tenant_id = %s and c.batch_id = %s and c.placed_count is not null
         order by r.occurred_at, r.record_id
         """,

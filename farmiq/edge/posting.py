@@ -42,7 +42,7 @@ class Kind:
     """A kind of posting: how what it replaces is found here, how it is stored, its audit."""
 
     action: str
-    find_replaced: Callable[[db.Connection, str, str], Awaitable[Replaced | None]]
+    find_replaced: Callable[[db.Connection, Any], Awaitable[Replaced | None]]
     store: Callable[[db.Connection, Posted], Awaitable[None]]
 
 
@@ -59,7 +59,7 @@ async def accept(
     tenant_id = body.tenant_id
     replaced = None
     if body.replaces:
-        replaced = await kind.find_replaced(tx, tenant_id, str(body.replaces))
+        replaced = await kind.find_replaced(tx, body)
     posted = postings.posted(
         body,
         raw,

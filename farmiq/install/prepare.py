@@ -23,7 +23,7 @@ def prepare(
     owner = environment[f"FARMIQ_{site.upper()}_DB_ADMIN_URL"]
     login = environment[f"FARMIQ_{site.upper()}_DB_URL"]
     await_engine("PostgreSQL", lambda: _database(owner))
-    applied = migrations.apply(owner, SQL[site])
+    applied = migrations.apply(owner, SQL[site], phase="needed")
     say(f"tables: {', '.join(applied) if applied else 'up to date'}")
     _login(owner, login)
     await_engine("PostgreSQL", lambda: postgres.select(login))

@@ -139,9 +139,16 @@ def pending(files: list[Migration], applied: Mapping[str, str]) -> list[Migratio
 
 
 def chosen(waiting: list[Migration], phase: str) -> list[Migration]:
-    """Those of the phase. Raises if the order of the files would not be kept."""
+    """Those of the phase. Raises if the order of the files would not be kept.
+
+    `needed` are those without which this version does not run: what only cleans up behind the last
+    of them is left to a person, so that the version before can come back.
+    """
     if phase == "all":
         return waiting
+    if phase == "needed":
+        last = max((n for n, file in enumerate(waiting) if file.phase == "pre"), default=-1)
+        return waiting[: last + 1]
     ends = next((n for n, file in enumerate(waiting) if file.phase != "pre"), len(waiting))
     before, after = waiting[:ends], waiting[ends:]
     behind = [file.name for file in after if file.phase == "pre"]

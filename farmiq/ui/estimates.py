@@ -1,6 +1,7 @@
 """Pure: what a model made of the images of a weighing, as pages of both sites say it."""
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from farmiq.ui import words
 from farmiq.ui.i18n import gettext as _
@@ -13,6 +14,7 @@ REASONS = {
     "out_of_distribution": marked("the animal is unlike all that the model knows"),
     "other_feature_schema": marked("the model is of an older version"),
     "no_prediction": marked("the model gives no figure"),
+    "model_unusable": marked("the model's files are lost or damaged"),
     "empty_scale": marked("no animal in the picture"),
     "no_animal": marked("no animal in the picture"),
     "no_frames": marked("no picture"),
@@ -41,6 +43,7 @@ class Estimate:
     `sessions`, `mape` and `coverage` are of weighings that were estimated first and compared then.
     """
 
+    inference_result_id: UUID
     predicted_weight_kg: float | None
     confidence: float
     model_version: str

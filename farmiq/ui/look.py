@@ -93,8 +93,9 @@ _templates.install_gettext_callables(  # type: ignore[attr-defined] # of the ext
     i18n.gettext, i18n.ngettext, newstyle=True
 )
 _templates.globals["language"] = i18n.language
-# A page that is rendered without its site has no way to others.
+# A page that is rendered without its site has no way to others, nor forms to keep.
 _templates.globals["nav"] = ()
+_templates.globals["forms"] = ()
 _templates.globals["asset"] = lambda name: files[name].address
 _templates.filters["number"] = words.number
 _templates.filters["count"] = words.count
@@ -162,7 +163,7 @@ def manifest() -> dict[str, Any]:
 
 
 def add_files(app: FastAPI) -> None:
-    """The files that every page needs: hashed ones, the manifest, the service worker."""
+    """What every page needs: hashed files, the manifest, the service worker, its offline page."""
 
     async def static(request: Request) -> Response:
         asset = files.get(request.path_params["name"])
@@ -183,8 +184,20 @@ def add_files(app: FastAPI) -> None:
         asset = files["service-worker.js"]
         return Response(asset.content, media_type=asset.media_type, headers=HEADERS)
 
+    async def offline(request: Request) -> Response:  # noqa: ARG001 - as every page
+        return page(
+            "problem.html",
+            headline=_("No link to the server"),
+            advice=_(
+                "This page was not kept on this device. What was written down here is kept, "
+                "and sent when the link is back."
+            ),
+            trace_id="",
+        )
+
     add_pages(
         app,
+        ("/offline", offline, "GET"),
         ("/static/{digest}/{name:path}", static, "GET"),
         ("/manifest.webmanifest", web_manifest, "GET"),
         ("/service-worker.js", service_worker, "GET"),

@@ -53,7 +53,7 @@ class Weighing:
 
 
 @pytest.fixture(scope="module")
-def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
+def whole_farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
     folder = tmp_path_factory.mktemp("chaos")
     root, downloads = folder / "stack", state_dir() / "engines"
     with stack.start(root, downloads=downloads) as engines:
@@ -63,6 +63,12 @@ def battered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battered]:
         finally:
             farm.stop()
     stack.remove(root)
+
+
+@pytest.fixture
+def battered(whole_farm: Battered, again: int) -> Battered:  # noqa: ARG001 - it makes the rounds
+    """The farm of a fault that comes at another moment in each round."""
+    return whole_farm
 
 
 def provisioned(

@@ -43,7 +43,7 @@ async def publish(farm: Farm, messages: list[Message]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.req("SC-04", "SC-05", "RB-28", "DB-14")
+@pytest.mark.req("SC-04", "SC-05", "RB-28")
 @pytest.mark.parametrize(
     ("victim", "point"),
     [

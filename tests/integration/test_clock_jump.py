@@ -1,6 +1,8 @@
 """A clock that jumps ahead by days and back deletes nothing and blocks nobody."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -8,10 +10,17 @@ from psycopg import sql
 
 from farmiq.cloud.camera.gateway import jobs as camera_jobs
 from farmiq.cloud.identity import accounts
+from farmiq.cloud.identity.sign_in import SignIns as CloudSignIns
+from farmiq.cloud.identity.store import Client
 from farmiq.config import EdgeSettings
+from farmiq.edge import api_keys
+from farmiq.edge.console.sign_ins import SignIns as EdgeSignIns
 from farmiq.edge.devices import broker as device_broker
 from farmiq.edge.ingress import jobs
 from farmiq.plumbing import db, ids, retention
+from farmiq.plumbing.backup.database import BackupError, Base, Programs, bases
+from farmiq.plumbing.backup.repository import Folder, Repository
+from farmiq.plumbing.backup.site import Site
 from farmiq.plumbing.retention import Retention
 from farmiq.plumbing.runtime import clock, lease
 from tests.conftest import Database
@@ -92,6 +101,98 @@ def _remember_one(owner: "psycopg.Connection", site: str) -> None:
             "values ('t-1', %s, 'telemetry.ingested', %s, 'b-1')",
             (ids.new(), b"x" * 32),
         )
+
+
+@pytest.mark.parametrize("site", ["edge", "cloud"])
+async def test_backups_are_not_pruned_while_the_clock_is_ahead(
+    site: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    database: Database = request.getfixturevalue(f"{site}_db")
+    copies = Repository(Folder(tmp_path / "copies"), [b"k" * 32])
+    for days in range(40):
+        _add_base(copies, datetime.now(UTC) - timedelta(days=days))
+    backed_up = Site(
+        repository=copies, url=database.admin_url, bucket=None, files=(),
+        programs=Programs(None), spool=tmp_path,
+    )  # fmt: skip
+    async with db.pool(database.url, name="test") as pool:
+        await clock.AgeGuard(pool, "test").look()
+    move(database, "60 days")
+    with pytest.raises(BackupError, match="nothing is deleted"):
+        backed_up.prune(days=30, at_least=2)
+    assert len(bases(copies)) == 40
+    move(database, "0")
+    # A restore to 30 days ago begins with the base before.
+    assert backed_up.prune(days=30, at_least=2)["bases"] == 9
+
+
+def _add_base(copies: Repository, at: datetime) -> None:
+    base = Base(
+        id=f"{at:%Y%m%dT%H%M%SZ}", started_at=at, ended_at=at, first_wal="0" * 24,
+        last_wal="0" * 24, size_bytes=1, sha256="", server_version="18", system_id="1",
+    )  # fmt: skip
+    copies.write_document(f"base/{base.id}/about.json", base)
+
+
+async def test_nobody_is_signed_out_of_the_cloud_by_a_clock_that_was_ahead(
+    cloud_db: Database,
+) -> None:
+    with databases.connected(cloud_db.admin_url) as owner:
+        company = accounts.add_company(owner, "t-1", name="One")
+        for name in ("ann", "bob"):
+            accounts.add_user(owner, f"{name}@x.farm", company_id=company, password="long enough 1")
+        accounts.open_sign_in(owner, "ann@x.farm", lasts=timedelta(days=1))
+    async with db.pool(cloud_db.url, name="test") as pool:
+        sign_ins = CloudSignIns(pool, lasts=timedelta(days=1))
+        await _sign_nobody_out(
+            cloud_db,
+            "sign_ins",
+            lambda: sign_ins.sign_in(
+                "bob@x.farm", "long enough 1", client=Client("127.0.0.1"), browser=None
+            ),
+            sign_ins.purge_job().do,
+        )
+
+
+async def test_nobody_is_signed_out_of_the_edge_by_a_clock_that_was_ahead(
+    edge_db: Database,
+) -> None:
+    key = api_keys.new_key()
+    with databases.connected(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into api_keys (api_key_id, name, role, key_sha256) "
+            "values (%s, 'office', 'viewer', %s)",
+            (ids.new(), api_keys.digest(key)),
+        )
+    async with db.pool(edge_db.url, name="test") as pool:
+        sign_ins = EdgeSignIns(pool, timedelta(days=1))
+        await sign_ins.with_key(key, network="127.0.0.1")
+        await _sign_nobody_out(
+            edge_db,
+            "console_sign_ins",
+            lambda: sign_ins.with_key(key, network="127.0.0.1"),
+            sign_ins.purge_job().do,
+        )
+
+
+async def _sign_nobody_out(
+    database: Database, table: str, sign_in: Callable[[], Awaitable[object]], purge: clock.Do
+) -> None:
+    """One is signed in; another signs in while the clock is ahead."""
+    await purge()
+    move(database, "60 days")
+    await sign_in()
+    await purge()
+    assert count(database, table) == 2
+    move(database, "0")
+    with databases.connected(database.admin_url) as owner:
+        owner.execute(
+            sql.SQL(
+                "update {} set expires_at = fn_now() where expires_at < now() + '2 days'"
+            ).format(sql.Identifier(table))
+        )
+    await purge()
+    assert count(database, table) == 1
 
 
 async def test_a_lease_taken_while_the_clock_was_ahead_blocks_nobody(edge_db: Database) -> None:

@@ -39,6 +39,33 @@ def test_ingress_dedupe_is_unique_by_tenant_and_event(edge_db: Database) -> None
     assert found["ingress_dedupe_first_seen_at_idx"] == "(first_seen_at)"
 
 
+@pytest.mark.req("DB-10")
+def test_inference_results_has_the_documented_columns(edge_db: Database) -> None:
+    found = catalog.columns(edge_db.url, "inference_results")
+    documented = {
+        "id": "uuid",
+        "tenant_id": "text",
+        "farm_id": "text",
+        "barn_id": "text",
+        "device_id": "text",
+        "session_id": "uuid",
+        "media_id": "uuid",
+        "predicted_weight_kg": "double precision",
+        "predicted_size": "double precision",
+        "confidence": "double precision",
+        "model_version": "text",
+        "occurred_at": "timestamp with time zone",
+    }
+    assert documented.items() <= found.items()
+    assert catalog.indexes(edge_db.url, "inference_results")["inference_results_pkey"] == "(id)"
+
+
+@pytest.mark.req("DB-11")
+def test_inference_results_has_the_documented_indexes(edge_db: Database) -> None:
+    found = set(catalog.indexes(edge_db.url, "inference_results").values())
+    assert {"(tenant_id, session_id)", "(tenant_id, device_id, occurred_at DESC)"} <= found
+
+
 @pytest.mark.req("DB-12")
 def test_sync_outbox_has_the_documented_columns_and_defaults(edge_db: Database) -> None:
     assert catalog.columns(edge_db.url, "sync_outbox") == {

@@ -128,7 +128,7 @@ def sessions(events: Sequence[Row]) -> list[Row]:
             {
                 **{name: own[0][name] for name in ("tenant_id", "farm_id", "barn_id")},
                 "occurred_at": first["occurred_at"],
-                "payload": {"batch_id": created[0]["payload"]["batch_id"] if created else None},
+                "payload": created[0]["payload"] if created else {},
                 "weight_kg": weight,
                 "estimate_kg": _estimate(events, own[0]),
             }

@@ -216,6 +216,7 @@ class Looks:
                 ended += await episodes.resolve_all(tx, endings)
         async with db.transaction(self.pool) as tx:
             ended += await episodes.resolve_all(tx, await looks.ownerless(tx))
+            ended += await episodes.resolve_all(tx, await looks.alerts_of_gone_edges(tx))
         return {"ended": ended}
 
     async def _gone(self, tx: db.Connection, busy: Collection[Series]) -> dict[Series, EndReason]:

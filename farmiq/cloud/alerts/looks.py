@@ -349,3 +349,24 @@ async def ownerless(tx: db.Connection) -> list[Ending]:
         """,
     )
     return [Ending(row[0], row[1], row[2], reason="rule") for row in rows]
+
+
+async def alerts_of_gone_edges(tx: db.Connection) -> list[Ending]:
+    """What edges found first, of edges whose keys are all revoked: nobody else ends it.
+
+    Of a rule only what the cloud's own values do not have open too.
+    """
+    rows = await db.fetch_all(
+        tx,
+        """
+        select e.tenant_id, e.cause, fn_now() from alert_episodes e
+        where e.edge_cluster_id is not null and e.state in ('active', 'acknowledged')
+          and (e.source = 'edge' or e.source = 'rule' and not exists (
+            select from alert_states s where s.tenant_id = e.tenant_id
+              and s.signal = e.signal and s.subject = e.subject
+              and s.states -> e.rule_id -> 'state' ->> 'opened_at' is not null))
+          and (select bool_and(k.revoked_at is not null) from edge_keys k
+            where k.tenant_id = e.tenant_id and k.edge_cluster_id = e.edge_cluster_id)
+        """,
+    )
+    return [Ending(*row, reason="edge") for row in rows]

@@ -14,6 +14,7 @@ job says who is to be called.
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 from farmiq.cloud import bus, retentions, sink
 from farmiq.cloud.alerts import jobs
@@ -27,11 +28,12 @@ from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, retention
-from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime import clock, schedule
 from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-alerts-service"
 RECHECK_S = 0.5
+CLOCK_S = 5.0
 # Readings of a second are evaluated together: a series costs about the same for one and for ten.
 READINGS_S = 1.0
 
@@ -50,7 +52,9 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             group.create_task(book.listen(url, name=NAME))
             rechecks = Job("alerts.rechecks", RECHECK_S, Rechecks(pool, book).run)
             readings = Job("alerts.readings", READINGS_S, Readings(pool, book).run)
-            for job in (readings, rechecks, *jobs.Looks(pool, book).all()):
+            waits = ("alert_readings", "due_at"), ("alert_rechecks", "due_at")
+            reset = Job("alerts.clock", CLOCK_S, partial(clock.reset_far_future, pool, *waits))
+            for job in (readings, rechecks, reset, *jobs.Looks(pool, book).all()):
                 group.create_task(schedule.run_repeatedly(job))
             for rows in retentions.alerts(settings):
                 job = retention.job(pool, rows, name=f"alerts.forget_{rows.table}")

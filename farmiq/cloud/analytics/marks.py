@@ -205,6 +205,7 @@ async def places_of(tx: db.Connection, events: Collection[Pending]) -> list[Plac
         select o.tenant_id, o.farm_id, o.barn_id, o.payload ->> 'batch_id', o.occurred_at
         from noted n join barn_events o
           on o.tenant_id = n.tenant_id and o.record_id = n.payload ->> 'replaces'
+            and (o.farm_id = n.farm_id or o.device_id is null)
         """,
         *db.columns(events, "tenant_id", "event_id", "family"),
     )

@@ -7,6 +7,7 @@ kpi_daily--> people, pages; --kpi.daily.updated--> farmiq.kpi.exchange --kpi.que
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 from farmiq.cloud import bus, sink
 from farmiq.cloud.analytics import handlers
@@ -19,11 +20,12 @@ from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.retention import Retention
-from farmiq.plumbing.runtime import schedule
+from farmiq.plumbing.runtime import clock, schedule
 from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-analytics-service"
 EVERY_S = 0.5
+CLOCK_S = 5.0
 # An event that its own service has not stored by then is among the dead letters for good.
 PENDING_DAYS = 90
 
@@ -53,3 +55,6 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             for name, do in (("pending", work.mark_pending), ("recompute", work.recompute)):
                 job = Job(f"analytics.{name}", EVERY_S, do)
                 group.create_task(schedule.run_repeatedly(job))
+            waits = ("analytics_dirty_days", "due_at"), ("analytics_pending", "next_look_at")
+            reset = partial(clock.reset_far_future, pool, *waits)
+            group.create_task(schedule.run_repeatedly(Job("analytics.clock", CLOCK_S, reset)))

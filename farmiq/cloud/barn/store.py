@@ -23,6 +23,7 @@ _PAGE = """
           coalesce(e.payload -> 'batch_derived' = 'true', false), e.occurred_at) as batch_id,
         (select min(r.record_id) from barn_events r
           where r.tenant_id = e.tenant_id and r.payload ->> 'replaces' = e.record_id
+            and (r.farm_id = e.farm_id or e.device_id is null)
             and r.event_id <> e.event_id) as replaced_by
       from barn_events e
       where e.tenant_id = %(tenant)s

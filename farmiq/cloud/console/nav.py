@@ -1,5 +1,8 @@
 """The way to the pages: one list, for the bar on a wide screen and the tabs of a phone."""
 
+from farmiq.cloud import entries as posted
+from farmiq.cloud.console.company.view import Company
+from farmiq.ui.entry.kinds import OFFLINE_FORMS
 from farmiq.ui.i18n import marked
 from farmiq.ui.nav import Entry
 
@@ -21,3 +24,10 @@ ENTRIES = (
 def entries() -> list[Entry]:
     """All of them, in the language of the page."""
     return [entry.translated() for entry in ENTRIES]
+
+
+def offline_forms(company: Company) -> list[str]:
+    """Forms that the browser keeps for times without a link: those that the person may fill in."""
+    if not company.may(posted.ROLE):
+        return []
+    return [address for addresses in OFFLINE_FORMS.values() for address in addresses]

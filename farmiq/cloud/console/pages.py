@@ -109,7 +109,7 @@ class Pages:
                 choices = await queries.choices(connection)
         return await asyncio.to_thread(
             look.page, template, status=status, view=view, csrf=form_token(signed_in, view.company),
-            choices=choices, nav=nav.entries(), **more,
+            choices=choices, nav=nav.entries(), forms=nav.offline_forms(view.company), **more,
         )  # fmt: skip
 
     async def form(self, request: Request, signed_in: SignIn) -> dict[str, str]:

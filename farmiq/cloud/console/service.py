@@ -44,6 +44,7 @@ from farmiq.cloud.identity.sign_in import SignIns
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, sealing
 from farmiq.plumbing.addresses import Allowed
+from farmiq.plumbing.runtime.schedule import run_repeatedly
 from farmiq.ui import live
 
 NAME = "cloud-console"
@@ -98,6 +99,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(live.run(url, hub, name=NAME))
                 group.create_task(_end_streams(server, hub))
+                group.create_task(run_repeatedly(sign_ins.purge_job()))
         finally:
             hub.close()
 

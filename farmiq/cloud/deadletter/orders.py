@@ -103,7 +103,8 @@ async def _claim(tx: db.Connection) -> tuple[UUID, Order] | None:
             claimed_until = fn_now() + %s * interval '1 second'
           where order_id = (
             select order_id from dead_letter_orders
-            where state = 'queued' or (state = 'running' and claimed_until < fn_now())
+            where state = 'queued' or (state = 'running' and (claimed_until < fn_now()
+              or claimed_until > fn_now() + 2 * %s * interval '1 second'))
             order by ordered_at, order_id limit 1 for update skip locked)
           returning *
         )
@@ -111,6 +112,7 @@ async def _claim(tx: db.Connection) -> tuple[UUID, Order] | None:
           greatest(max_letters - done, 0), rate_per_s, dry_run, note
         from claimed
         """,
+        CLAIM_S,
         CLAIM_S,
     )
     if not rows:

@@ -15,7 +15,6 @@ from farmiq.plumbing import db, ids
 from farmiq.roster import Problem, RosterError
 
 MAX_ROWS = 1000
-MAX_PROBLEMS = 1000
 # Who did it, if nobody is named.
 PROGRAM = "farmiq"
 
@@ -81,36 +80,42 @@ async def import_(
     `problems` are of lines that are no rows. Raises RosterError with these and with every line that
     cannot be stored; then nothing was.
     """
-    if problems:
-        raise RosterError([*problems, *await _problems(tx, kind, tenant_id, lines)])
     async with tx.transaction(force_rollback=dry_run):
+        rejected: list[Problem] = []
         try:
             async with tx.transaction():
-                saved = [await _save(tx, kind, tenant_id, row) for row in lines.values()]
+                changed = sum(
+                    [await _save(tx, kind, tenant_id, row) is not None for row in lines.values()]
+                )
         except RejectedError:
-            raise RosterError(await _problems(tx, kind, tenant_id, lines)) from None
-        changed = sum(is_new is not None for is_new in saved)
+            changed, rejected = await _save_in_any_order(tx, kind, tenant_id, lines)
+        if problems or rejected:
+            raise RosterError([*problems, *rejected])
         detail = {"rows": len(lines), "changed": changed}
         await _audit(tx, actor, "import", tenant_id, kind, None, detail)
     return changed
 
 
-async def _problems(
+async def _save_in_any_order(
     tx: db.Connection, kind: Kind, tenant_id: str, lines: Mapping[int, Any]
-) -> list[Problem]:
-    """Every line that cannot be stored, if the others are; nothing stays stored."""
-    problems = []
-    async with tx.transaction(force_rollback=True):
+) -> tuple[int, list[Problem]]:
+    """(how many rows are new or other than before, every line that cannot be stored).
+
+    Those are tried again while others are stored: a batch fits when the file has closed, further
+    down, the one that is in its barn.
+    """
+    changed = 0
+    while True:
+        problems: list[Problem] = []
         for line, row in lines.items():
             try:
                 async with tx.transaction():
-                    await _save(tx, kind, tenant_id, row)
+                    changed += await _save(tx, kind, tenant_id, row) is not None
             except RejectedError as error:
                 problems.append(Problem(line, error.field or "", str(error)))
-            if len(problems) == MAX_PROBLEMS:
-                problems.append(Problem(line, "", "later lines were not looked at"))
-                break
-    return problems
+        if not problems or len(problems) == len(lines):
+            return changed, problems
+        lines = {problem.line: lines[problem.line] for problem in problems}
 
 
 async def page(

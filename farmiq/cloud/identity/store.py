@@ -185,10 +185,6 @@ async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> None:
     await connection.execute("delete from sign_ins where token_hash = %s", (token_hash,))
 
 
-async def delete_expired(connection: db.Connection) -> None:
-    await connection.execute("delete from sign_ins where expires_at <= fn_now()")
-
-
 async def active_company(connection: db.Connection) -> tuple[UUID, str]:
     """The active company of the person, and its tenant."""
     rows = await db.fetch_all(connection, "select get_active_company_id(), get_active_tenant_id()")

@@ -1,7 +1,8 @@
 """Pure: who is told of a step of an episode, and when.
 
 opened        contacts of level 1 whose severities and farms fit; if there is none, level 2
-worsened      as opened, and who was told so far; not who knows of it at this severity already
+worsened      as opened, and who was told so far; not who knows of it at this severity already;
+              during maintenance when that ends
 escalated     contacts of level 2, if nobody has acknowledged
 acknowledged  all who were told, but for the one who acknowledged
 resolved      all who were told; who was not yet, because of quiet hours, hears nothing at all
@@ -85,6 +86,8 @@ class Step:
     # Of the episode, as it is now.
     state: str
     acknowledged_by: str | None = None
+    # The end of maintenance, which delays messages as quiet hours do.
+    held_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +213,11 @@ def _to(
 
 
 def _send_after(contact: Contact, step: Step, now: datetime) -> datetime:
+    begin = max(now, step.held_until or now)
     quiet = contact.quiet_hours
     if quiet is None or step.severity in quiet.passed_by:
-        return now
-    return quiet.until(now) or now
+        return begin
+    return quiet.until(begin) or begin
 
 
 def _reached(item: Earlier) -> bool:

@@ -24,6 +24,7 @@ from farmiq.plumbing.tls import Tls
 
 NAME = "cloud-notification-service"
 ESCALATE_EVERY_S = 5.0
+CLOCK_S = 5.0
 
 
 async def run(settings: CloudSettings, server: http.HttpServer) -> None:
@@ -56,6 +57,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
             for job in (
                 Job("notification.route", EVERY_S, routing.route),
                 Job("notification.escalate", ESCALATE_EVERY_S, routing.escalate),
+                Job("notification.clock", CLOCK_S, routing.reset_far_future),
                 retention.job(pool, old, name="notification.forget"),
                 retention.job(
                     pool, retentions.alert_mail_counts(), name="notification.forget_counts"

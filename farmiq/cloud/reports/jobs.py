@@ -12,10 +12,13 @@ from uuid import UUID
 import prometheus_client
 
 from farmiq import crash
+from farmiq.cloud.clocks import edges_agree
 from farmiq.cloud.reports import files, periods, store
 from farmiq.cloud.reports.periods import Period
 from farmiq.cloud.reports.store import Subscription
 from farmiq.plumbing import db, log
+from farmiq.plumbing.runtime.clock import AgeGuard
+from farmiq.plumbing.runtime.schedule import Job
 from farmiq.ui import words
 
 EVERY_S = 30.0
@@ -32,6 +35,11 @@ class ReportJob:
     pool: db.Pool
     # By subscription: when it is tried again.
     failed: dict[UUID, float] = field(default_factory=dict)
+
+    def job(self) -> Job:
+        """Not after the clock has jumped: a period that is not over would have its report."""
+        guard = AgeGuard(self.pool, "reports.make")
+        return Job("reports.make", EVERY_S, guard.guard(self.make_due, agrees=edges_agree))
 
     async def make_due(self) -> dict[str, object]:
         async with db.transaction(self.pool) as tx:

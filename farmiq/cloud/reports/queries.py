@@ -328,6 +328,7 @@ async def _notes(tx: db.Connection, values: dict[str, Any]) -> Listed[Note]:
           r.product, count(*) over () as total
         from fn_batch_records(%(tenant)s, %(batch)s, %(first)s, %(last)s) b
         join counted_records r on r.tenant_id = %(tenant)s and r.record_id = b.record_id
+          and r.occurred_at = b.occurred_at
         where b.record_type = any(%(notes)s)
         order by b.occurred_at, b.record_id limit %(limit)s
         """,

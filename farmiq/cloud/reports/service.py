@@ -7,11 +7,10 @@ report_subscriptions, kpi_daily, batch_days, alert_episodes, barn_events --> [re
 import asyncio
 
 from farmiq.cloud import retentions
-from farmiq.cloud.reports.jobs import EVERY_S, ReportJob
+from farmiq.cloud.reports.jobs import ReportJob
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, retention
 from farmiq.plumbing.runtime import schedule
-from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-reports-service"
 
@@ -23,7 +22,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         server.ready("reports.database", lambda: db.problem(pool))
         async with asyncio.TaskGroup() as group:
             for job in (
-                Job("reports.make", EVERY_S, ReportJob(pool).make_due),
+                ReportJob(pool).job(),
                 retention.job(pool, retentions.reports(settings), name="reports.forget"),
             ):
                 group.create_task(schedule.run_repeatedly(job))

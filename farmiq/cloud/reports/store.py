@@ -35,7 +35,8 @@ class Subscription:
     created_by: str
     farm: str
     timezone: str
-    # The first day of the newest period that a report was made of.
+    # The first day of the newest period that a report was made of, but for those of a clock that
+    # was ahead.
     made_of: date | None
 
     @property
@@ -47,7 +48,8 @@ _SUBSCRIPTION = """
   select s.tenant_id, s.subscription_id, s.farm_id, s.batch_id, s.period, s.address, s.language,
     s.user_id, s.created_at, s.created_by, f.name as farm, f.timezone,
     (select max(r.first_day) from reports r
-     where r.tenant_id = s.tenant_id and r.subscription_id = s.subscription_id) as made_of
+     where r.tenant_id = s.tenant_id and r.subscription_id = s.subscription_id
+       and r.first_day <= fn_now()::date) as made_of
   from report_subscriptions s join farms f using (tenant_id, farm_id)
 """
 

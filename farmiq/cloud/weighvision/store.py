@@ -12,13 +12,16 @@ from farmiq.farm import sessions as rules
 from farmiq.farm.sessions import Fact
 from farmiq.messages import weighvision as words
 from farmiq.messages.bus import BusEvent
+from farmiq.messages.kinds import BATCH_DERIVED
 from farmiq.plumbing import db
 
 # What each row of `_read_sessions` says of its session, before the fields of its Fact.
 _OF_SESSION = (
     "tenant_id", "session_id", "farm_id", "barn_id", "device_id", "station_id", "clock_suspect",
-    "weight_count", "received_at", "heard_at",
+    "weight_count", "received_at", "heard_at", "batch_derived",
 )  # fmt: skip
+_DERIVED, _TYPE = _OF_SESSION.index("batch_derived"), len(_OF_SESSION) + 1
+_CREATED = words.SESSION_CREATED
 
 _store_events = sink.insert_into("weighvision_events")
 
@@ -65,13 +68,15 @@ async def _read_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> lis
     cursor = await tx.execute(
         """
         select tenant_id, session_id, farm_id, barn_id, device_id, station_id, is_suspect,
-          weight_count, received_at, heard_at, event_id, event_type, occurred_at, null, batch_id,
+          weight_count, received_at, heard_at, batch_derived, event_id, event_type, occurred_at,
+          null, batch_id,
           case event_type when %s then initial_weight_kg when %s then final_weight_kg
             else weight_kg end,
           image_count, case event_type when %s then media_id end, reason, is_derived
         from (
           select e.*, e.payload ->> %s as station_id, e.payload ->> 'reason' as reason,
             e.payload ? %s as is_derived,
+            coalesce(e.payload -> %s = 'true', false) as batch_derived,
             row_number() over in_order as number, count(*) over of_type as type_count,
             count(*) filter (where e.event_type = %s) over of_session as weight_count,
             bool_or(e.clock_suspect) over of_session as is_suspect,
@@ -93,6 +98,7 @@ async def _read_sessions(tx: db.Connection, sessions: Sequence[BusEvent]) -> lis
             words.IMAGE_CAPTURED,
             words.STATION,
             words.DERIVED,
+            BATCH_DERIVED,
             words.WEIGHT_RECORDED,
             *db.columns(sessions, "tenant_id", "session_id"),
             list(rules.FACT_TYPES),
@@ -114,7 +120,8 @@ async def _update_sessions(tx: db.Connection, rows: Sequence[tuple[Any, ...]]) -
         update weight_sessions w set
           farm_id = s.farm_id, barn_id = s.barn_id, device_id = s.device_id,
           station_id = s.station_id, clock_suspect = s.clock_suspect,
-          weight_count = s.weight_count, received_at = s.received_at, heard_at = s.heard_at,
+          batch_derived = s.batch_derived, weight_count = s.weight_count,
+          received_at = s.received_at, heard_at = s.heard_at,
           has_created = s.has_created, media_ids = s.media_ids, status = s.status,
           start_at = s.start_at, end_at = s.end_at, batch_id = s.batch_id,
           initial_weight_kg = s.initial_weight_kg, final_weight_kg = s.final_weight_kg,
@@ -132,6 +139,7 @@ def _session(rows: list[tuple[Any, ...]]) -> dict[str, Any]:
     return {
         **dict(zip(_OF_SESSION, rows[0], strict=False)),
         "station_id": next((row[5] for row in rows if row[5] is not None), None),
+        "batch_derived": next((row[_DERIVED] for row in rows if row[_TYPE] == _CREATED), False),
         "has_created": "created" in session.parts,
         "media_ids": session.announced,
         **{name: getattr(session, name) for name in rules.COLUMNS},

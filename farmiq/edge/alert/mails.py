@@ -16,6 +16,7 @@ from farmiq.edge.alert import store
 from farmiq.plumbing import db, ids, log, mail
 from farmiq.plumbing.backoff import chance
 from farmiq.plumbing.retry import RetryPolicy
+from farmiq.plumbing.runtime.clock import NO_AGE_DAYS, AgeGuard
 
 # People at other times know more than a mail of yesterday.
 GIVE_UP_HOURS = 24.0
@@ -67,14 +68,14 @@ class Post:
                 body=body,
             )  # fmt: skip
 
-    async def send_due(self, pool: db.Pool) -> dict[str, object]:
+    async def send_due(self, pool: db.Pool, guard: AgeGuard) -> dict[str, object]:
         """Send what is due, one after the other, until one has to be tried again."""
         sent = 0
-        while (accepted := await self._send_one(pool)) is not None:
+        while (accepted := await self._send_one(pool, guard)) is not None:
             sent += accepted
         return {"sent": sent} if sent else {}
 
-    async def _send_one(self, pool: db.Pool) -> bool | None:
+    async def _send_one(self, pool: db.Pool, guard: AgeGuard) -> bool | None:
         """Whether a mail was accepted or refused for good; None if there is nothing to do now."""
         async with db.transaction(pool) as tx:
             due = await store.next_mail(tx)
@@ -86,10 +87,12 @@ class Post:
                 await store.mail_sent(tx, due.mail_id)
                 MAILS.labels(outcome="sent").inc()
                 return True
+            # Nothing is old by a clock that has jumped.
+            hours = NO_AGE_DAYS * 24 if await guard.look() else GIVE_UP_HOURS
             wait_s = RETRY.delay_s(due.attempts, chance=chance())
             has_given_up = await store.mail_failed(
                 tx, due.mail_id, error=str(problem), is_permanent=problem.permanent,
-                wait_s=wait_s, give_up_hours=GIVE_UP_HOURS,
+                wait_s=wait_s, give_up_hours=hours,
             )  # fmt: skip
         outcome = "given_up" if has_given_up else "failed"
         MAILS.labels(outcome=outcome).inc()

@@ -1,8 +1,9 @@
 """Pure: which rules look at a series, what new readings make of them, and what opens.
 
-An alert is raised only while it is fresh: its newest reading is at most 15 minutes old. What an
-outage brings late is history, which the cloud writes. An absence that began while the edge was off
-is raised too, if it lasts: its last reading is of the last 24 hours, and nothing came since.
+An alert is raised only while it is fresh: its newest reading is at most 15 minutes old and not on
+the clear side. What an outage brings late is history, which the cloud writes. An absence that began
+while the edge was off is raised too, if it lasts: its last reading is of the last 24 hours, and
+nothing came since.
 """
 
 from collections import defaultdict
@@ -234,7 +235,7 @@ def _advance(
 
 
 def _is_fresh(rule: AlertRule, state: State, now: datetime, quiet_since: datetime) -> bool:
-    if state.last_at is None or state.opened_at is None:
+    if state.last_at is None or state.opened_at is None or state.clear_since is not None:
         return False
     if rule.condition != "absent":
         return now - state.last_at <= FRESH

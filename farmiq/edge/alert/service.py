@@ -20,6 +20,7 @@ from farmiq.edge.daily import retention_job
 from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.messaging import mqtt
 from farmiq.plumbing.retention import Retention
+from farmiq.plumbing.runtime.clock import AgeGuard
 from farmiq.plumbing.runtime.schedule import Job, run_repeatedly
 
 NAME = "edge-alert-rules"
@@ -61,5 +62,11 @@ def _jobs(settings: EdgeSettings, pool: db.Pool, broker: mqtt.Client | None) -> 
         ),
     ]
     if post.is_configured:
-        jobs.append(Job("alert.mail", siren.ROUND_S, partial(post.send_due, pool)))
+        jobs.append(
+            Job(
+                "alert.mail",
+                siren.ROUND_S,
+                partial(post.send_due, pool, AgeGuard(pool, "alert.mail")),
+            )
+        )
     return jobs

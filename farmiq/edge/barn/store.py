@@ -93,6 +93,7 @@ _PAGE = """
       dose_unit, withdrawal_days, occurred_at, recorded_by_ref, recorded_at, replaces,
       (select min(r.record_id) from barn_records r
         where r.tenant_id = e.tenant_id and r.replaces = e.record_id
+          and (r.farm_id = e.farm_id or e.device_id is null)
           and r.event_id <> e.event_id) as replaced_by,
       clock_suspect
     from barn_records e
@@ -116,15 +117,20 @@ async def page(connection: db.Connection, wanted: Mapping[str, Any]) -> list[dic
     return await db.fetch_dicts(connection, _PAGE, wanted)
 
 
-async def find_replaced(tx: db.Connection, tenant_id: str, record_id: str) -> Replaced | None:
-    """The record of this id, if it is here."""
+async def find_replaced(tx: db.Connection, body: Any) -> Replaced | None:
+    """The record that a body replaces, if it is here. One of another farm's device is another."""
     rows = await db.fetch_all(
         tx,
         """
         select farm_id, barn_id, batch_id, (
-          select min(record_id) from barn_records where tenant_id = %s and replaces = %s)
-        from barn_records where tenant_id = %s and record_id = %s limit 1
+          select min(r.record_id) from barn_records r
+          where r.tenant_id = e.tenant_id and r.replaces = e.record_id
+            and (r.farm_id = e.farm_id or e.device_id is null))
+        from barn_records e where tenant_id = %s and record_id = %s
+          and (farm_id = %s or device_id is null) limit 1
         """,
-        *(tenant_id, record_id) * 2,
+        body.tenant_id,
+        body.replaces,
+        body.farm_id,
     )
     return Replaced(*rows[0]) if rows else None

@@ -1,6 +1,7 @@
 """The way to the edge's pages: those that the key may read."""
 
 from farmiq.edge.console.tenant import Tenant
+from farmiq.ui.entry.kinds import OFFLINE_FORMS
 from farmiq.ui.i18n import marked
 from farmiq.ui.nav import Entry
 
@@ -30,3 +31,13 @@ def entries(tenant: Tenant) -> list[Entry]:
     if tenant.role == "admin" and tenant.areas is None:
         reachable += FOR_ADMINS
     return [entry.translated() for entry in reachable]
+
+
+def offline_forms(tenant: Tenant) -> list[str]:
+    """Forms that the browser keeps for times without a link: those that the key may fill in."""
+    return [
+        address
+        for area, addresses in OFFLINE_FORMS.items()
+        if tenant.may(area, "operator")
+        for address in addresses
+    ]

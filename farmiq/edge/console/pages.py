@@ -126,7 +126,8 @@ class Pages:
                 ]
         return await asyncio.to_thread(
             look.page, template, status=status, view=view, csrf=signed_in.csrf_token,
-            choices=choices, nav=nav.entries(view.company), **more,
+            choices=choices, nav=nav.entries(view.company),
+            forms=nav.offline_forms(view.company), **more,
         )  # fmt: skip
 
     async def form(self, request: Request, signed_in: SignIn) -> dict[str, str]:

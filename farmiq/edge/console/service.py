@@ -28,6 +28,7 @@ from farmiq.edge.console.today.routes import TodayPages
 from farmiq.edge.console.weighings.routes import WeighingPages
 from farmiq.plumbing import db, http
 from farmiq.plumbing.images.gallery import Gallery
+from farmiq.plumbing.runtime.schedule import run_repeatedly
 from farmiq.ui import live, look
 
 NAME = "edge-console"
@@ -72,6 +73,7 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(watch.run(pool, hub))
                 group.create_task(_end_streams(server, hub))
+                group.create_task(run_repeatedly(sign_ins.purge_job()))
         finally:
             hub.close()
 

@@ -74,14 +74,14 @@ async def add_posted(tx: db.Connection, posted: Posted) -> None:
     await add_intakes(tx, [rules.entered(posted)])
 
 
-async def find_replaced(tx: db.Connection, tenant_id: str, intake_id: str) -> Replaced | None:
-    """The intake of this id, if it is here; posted_events knows what was posted to replace it."""
+async def find_replaced(tx: db.Connection, body: Any) -> Replaced | None:
+    """The intake that a body replaces, if it is here; posted_events knows what replaces it."""
     rows = await db.fetch_all(
         tx,
         "select farm_id, barn_id, batch_id, null from feed_intakes "
-        "where tenant_id = %s and intake_id = %s::uuid",
-        tenant_id,
-        intake_id,
+        "where tenant_id = %s and intake_id = %s",
+        body.tenant_id,
+        body.replaces,
     )
     return Replaced(*rows[0]) if rows else None
 

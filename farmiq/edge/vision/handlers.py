@@ -9,6 +9,8 @@ and the job is tried again later.
 """
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -102,11 +104,10 @@ class Inference:
         """No weight is claimed of it: it is a reference of the scale, or one of a series."""
         if image.purpose == weighvision.EMPTY_SCALE:
             return Result(estimate=await self._empty_scale(job, image))
-        await self._wait_for_ingress()
         data = await self._bucket.find(image.object_key)
         if data is None:
             return Result(estimate=silent("not_in_the_store", 1))
-        async with self._pool.connection() as connection:
+        async with self._limited_rate(), self._pool.connection() as connection:
             observed = await monitoring.observe(connection, job, image, data)
         FRAMES.labels(outcome="unreadable" if observed.problem else "monitored").inc()
         reason = f"not_decodable: {observed.problem}"[:500] if observed.problem else "no_session"
@@ -116,7 +117,8 @@ class Inference:
         """It is kept as the reference that animals are told from."""
         try:
             data = await self._bucket.find(image.object_key)
-            facts = (await call("reference", data or b"")).facts
+            async with self._limited_rate():
+                facts = (await call("reference", data or b"")).facts
         except InputRejectedError as error:
             return silent(f"not_decodable: {error}", 1)
         if facts["problem"]:
@@ -143,8 +145,9 @@ class Inference:
         of_active = await self._estimate(scope, measurements, active)
         of_shadow = await self._estimate(scope, measurements, shadow) if shadow else None
         model = active or shadow
-        if active is None and of_shadow is not None and of_shadow.predicted_weight_kg is not None:
-            of_active = msgspec.structs.replace(of_active, reason="shadow")
+        if active is None and of_shadow is not None and of_active.reason == "no_model":
+            reason = of_shadow.reason if of_shadow.predicted_weight_kg is None else "shadow"
+            of_active = msgspec.structs.replace(of_active, reason=reason)
         return Result(
             estimate=of_active,
             shadow=of_shadow,
@@ -167,24 +170,32 @@ class Inference:
         except InputRejectedError as error:
             self._log.error("vision.model_unusable", name=scope.camera_id, error=str(error))
             made = await call("estimate", data, folder=None)
+            if made.facts["reason"] == "no_model":
+                made.facts["reason"] = "model_unusable"
         return msgspec.convert(made.facts, Estimate)
 
     async def _measure(self, image: StoredImage, reference: bytes) -> Measurement:
         """What is seen in one image."""
-        await self._wait_for_ingress()
         data = await self._bucket.find(image.object_key)
         if data is None:
             return _unusable("not_in_the_store")
-        began_at = asyncio.get_running_loop().time()
-        try:
-            facts = (await call("measure", reference + data, reference_bytes=len(reference))).facts
-            measured = msgspec.convert(facts, Measurement)
-        except InputRejectedError as error:
-            measured = _unusable(f"not_decodable: {error}")
+        async with self._limited_rate():
+            try:
+                made = await call("measure", reference + data, reference_bytes=len(reference))
+                measured = msgspec.convert(made.facts, Measurement)
+            except InputRejectedError as error:
+                measured = _unusable(f"not_decodable: {error}")
         FRAMES.labels(outcome=(measured.problem or "used").partition(":")[0]).inc()
+        return measured
+
+    @contextlib.asynccontextmanager
+    async def _limited_rate(self) -> AsyncIterator[None]:
+        """Around each image: begins when ingress has caught up, at most so many a second."""
+        await self._wait_for_ingress()
+        began_at = asyncio.get_running_loop().time()
+        yield
         took_s = asyncio.get_running_loop().time() - began_at
         await asyncio.sleep(max(0.0, self._frame_s - took_s))
-        return measured
 
     async def _wait_for_ingress(self) -> None:
         waited_s = 0.0

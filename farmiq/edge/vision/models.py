@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +13,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from farmiq import crash
 from farmiq.plumbing import db, ids
 from farmiq.plumbing.storage import objects
 
 FILES = ("head.onnx", "manifest.json")
 ACTIVE, SHADOW, RETIRED = "active", "shadow", "retired"
+# Of each scope; older ones are deleted.
+MAX_RETIRED = 20
+# A folder that no row names may be of a model that is being trained, unless it is older.
+MAX_TRAINING_S = 86_400.0
+# A model's folder, or what a process that died while writing one has left.
+_OUR_FOLDER = re.compile(r"[0-9a-f]{16}|\.[0-9a-f-]{36}")
 
 
 class CameraScope(NamedTuple):
@@ -50,6 +59,7 @@ class ModelRow:
     drift: dict[str, Any]
 
 
+_SCOPE = ", ".join(CameraScope._fields)
 _OF_SCOPE = "tenant_id = %s and farm_id = %s and barn_id = %s and device_id = %s and species = %s"
 _COLUMNS = ", ".join(ModelRow.__slots__)
 
@@ -110,6 +120,55 @@ async def set_state(
     return cursor.rowcount > 0
 
 
+async def lock(tx: db.Connection, version: str) -> list[CameraScope]:
+    """The scopes that have this model; it is not deleted before this transaction ends."""
+    rows = await db.fetch_all(
+        tx,
+        f"select {_SCOPE} from vision_models where version = %s for update",  # noqa: S608 - our own words
+        version,
+    )
+    return [CameraScope(*row) for row in rows]
+
+
+async def purge(pool: db.Pool, files: "ModelFiles") -> int:
+    """Delete retired models but for the newest of each scope: objects, then the row, then folders.
+
+    Returns how many rows. What stops it between two of these steps is done by the next round.
+    """
+    async with pool.connection() as connection:
+        rows = await db.fetch_all(
+            connection,
+            f"""
+            select {_SCOPE}, version from (
+              select {_SCOPE}, version, row_number() over (
+                partition by {_SCOPE} order by trained_at desc, version) as number
+              from vision_models where state = %s) m
+            where number > %s
+            """,  # noqa: S608 - our own words
+            RETIRED,
+            MAX_RETIRED,
+        )
+    deleted = 0
+    for *scope, version in rows:
+        async with db.transaction(pool) as tx:
+            is_retired = f"{_OF_SCOPE} and version = %s and state = %s"
+            key = (*scope, version, RETIRED)
+            if not await db.fetch_value(
+                tx,
+                f"select true from vision_models where {is_retired} for update",  # noqa: S608 - our own words
+                *key,
+            ):
+                continue
+            await files.delete_objects(scope[0], version)
+            crash.here("vision.after_model_objects")
+            await tx.execute(f"delete from vision_models where {is_retired}", key)  # noqa: S608 - our own words
+            deleted += 1
+    async with pool.connection() as connection:
+        versions = await db.fetch_all(connection, "select version from vision_models")
+    await files.delete_folders({version for (version,) in versions})
+    return deleted
+
+
 async def _retire(tx: db.Connection, scope: CameraScope, state: str) -> None:
     await tx.execute(
         f"update vision_models set state = %s where {_OF_SCOPE} and state = %s",  # noqa: S608 - our own words
@@ -157,15 +216,33 @@ class ModelFiles:
                     _key(tenant_id, version, name), content, content_type="application/octet-stream"
                 )
 
-    async def folder(self, tenant_id: str, version: str) -> Path | None:
-        """Where its files are; from the bucket if the folder has lost them. None: nowhere."""
+    async def folder(self, tenant_id: str, version: str) -> Path:
+        """Where its files are; those that the folder has lost come from the bucket."""
         path = self._folder / version
         if not await asyncio.to_thread(path.is_dir):
             files = await self._download(tenant_id, version)
-            if files is None:
-                return None
-            await asyncio.to_thread(self._write, version, files)
+            if files is not None:
+                await asyncio.to_thread(self._write, version, files)
         return path
+
+    async def delete_objects(self, tenant_id: str, version: str) -> None:
+        """Its copy in the bucket."""
+        if self._bucket is not None:
+            for name in FILES:
+                await self._bucket.delete(_key(tenant_id, version, name))
+
+    async def delete_folders(self, versions: Collection[str]) -> None:
+        """All but those of these versions, and of what may be in training."""
+        await asyncio.to_thread(self._delete_folders, versions)
+
+    def _delete_folders(self, versions: Collection[str]) -> None:
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            if (
+                path.name not in versions
+                and _OUR_FOLDER.fullmatch(path.name)
+                and path.stat().st_mtime < time.time() - MAX_TRAINING_S
+            ):
+                shutil.rmtree(path)
 
     async def _download(self, tenant_id: str, version: str) -> dict[str, bytes] | None:
         if self._bucket is None:
@@ -221,6 +298,8 @@ class Labelled(NamedTuple):
 
 
 MAX_EXAMPLES = 2000
+# Of the newest sessions that a model looked at; with more without a number it answers no longer.
+RECENT, MAX_SILENT = 20, 10
 
 
 async def labelled(connection: db.Connection, scope: CameraScope, schema: str) -> list[Labelled]:
@@ -292,3 +371,26 @@ async def running(
         (*scope, version),
     )
     return row
+
+
+async def is_silent(connection: db.Connection, scope: CameraScope, version: str) -> bool:
+    """Whether a model gives no number for most of its newest sessions that have ended.
+
+    Their animals are unlike those it learned, as of a new batch; its error says nothing of them.
+    """
+    silent: int = await db.fetch_value(
+        connection,
+        """
+        select count(*) filter (where kg is null) from (
+          select case when is_shadow then shadow_weight_kg else predicted_weight_kg end as kg
+          from inference_results
+          where tenant_id = %s and farm_id = %s and barn_id = %s and device_id = %s
+            and coalesce(species, '') = %s and model_version = %s
+            and features is not null and scored_at is not null
+          order by occurred_at desc limit %s) r
+        """,
+        *scope,
+        version,
+        RECENT,
+    )
+    return silent > MAX_SILENT

@@ -18,7 +18,7 @@ import prometheus_client
 from farmiq.config import EdgeSettings
 from farmiq.edge.bucket import bucket_of
 from farmiq.edge.daily import daily_job, retention_job
-from farmiq.edge.vision import store, training
+from farmiq.edge.vision import models, store, training
 from farmiq.edge.vision.handlers import Inference
 from farmiq.edge.vision.models import ModelFiles
 from farmiq.edge.vision.training import Training
@@ -73,6 +73,10 @@ def _jobs(
     # No reason to take the edge out of service: jobs wait until images can be looked at.
     server.note("vision.images", lambda: inference.problem)
     days = settings.weighvision_days
+
+    async def purge_models() -> dict[str, object]:
+        return {"count": await models.purge(pool, files)}
+
     return [
         Job("vision.infer", settings.vision_round_s, inference.infer_pending),
         Job("vision.score", SCORE_S, lambda: training.score(pool)),
@@ -85,7 +89,9 @@ def _jobs(
             "vision.retention",
             Retention("inference_jobs", "done_at", days, "t.done_at is not null"),
             Retention("inference_results", "occurred_at", days),
+            Retention("vision_days", "day", days),
         ),
+        daily_job(pool, settings, "vision.models_retention", purge_models),
     ]
 
 

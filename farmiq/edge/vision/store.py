@@ -102,38 +102,53 @@ _IS_WHOLE = """
 """
 
 
-async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> InferenceJob | None:
-    """The next job: sessions first, of these the newest; then images, a camera's in their order.
+# In this order; each is read by an index, however many jobs wait. Sessions are measured by pictures
+# of empty scales, so these come first; images without a session are looked at in their order.
+_EMPTY_SCALES = """
+p.id = any(array(
+  select (select i.id from inference_jobs i where i.media_id = m.id and i.done_at is null)
+  from media_objects m where m.purpose = %(empty_scale)s))
+"""
+_READY_SESSIONS = f"""
+(p.session_id is null) is false
+  and (p.last_image_at <= (select fn_now()) - %(wait_s)s * interval '1 s' or {_IS_WHOLE})
+"""
+_OTHER_IMAGES = "(p.session_id is null) is true"
+_CLAIM_ORDER = (
+    (_EMPTY_SCALES, "p.last_image_at"),
+    (_READY_SESSIONS, "p.last_image_at desc"),
+    (_OTHER_IMAGES, "p.last_image_at"),
+)
 
-    Before all of them come pictures of empty scales, since sessions are measured by these.
+
+async def claim(tx: db.Connection, *, wait_s: float, lease_s: float) -> InferenceJob | None:
+    """The next job: empty scales, then sessions, of these the newest, then the oldest image.
+
     Others see it again after `lease_s`.
     """
-    rows = await db.fetch_as(
-        tx,
-        InferenceJob,
-        f"""
-        update inference_jobs j set attempt_count = j.attempt_count + 1,
-          lease_expires_at = fn_now() + %(lease_s)s * interval '1 s'
-        where j.id = (
-          select p.id from inference_jobs p
-            left join weight_sessions w on w.id = p.session_id and w.tenant_id = p.tenant_id
-          where p.done_at is null and p.next_attempt_at <= (select fn_now())
-            and (p.lease_expires_at is null or p.lease_expires_at <= (select fn_now())
-              or p.lease_expires_at > (select fn_now()) + 2 * %(lease_s)s * interval '1 s')
-            and (p.session_id is null
-              or p.last_image_at <= (select fn_now()) - %(wait_s)s * interval '1 s'
-              or {_IS_WHOLE})
-          order by coalesce(p.media_id in (
-              select m.id from media_objects m where m.purpose = %(empty_scale)s), false) desc,
-            p.session_id is null,
-            case when p.session_id is not null then p.last_image_at end desc, p.last_image_at
-          limit 1
-          for update of p skip locked)
-        returning {_COLUMNS}
-        """,  # noqa: S608 - our own words
-        {"wait_s": wait_s, "lease_s": lease_s, "empty_scale": EMPTY_SCALE},
-    )
-    return rows[0] if rows else None
+    for condition, order in _CLAIM_ORDER:
+        rows = await db.fetch_as(
+            tx,
+            InferenceJob,
+            f"""
+            update inference_jobs j set attempt_count = j.attempt_count + 1,
+              lease_expires_at = fn_now() + %(lease_s)s * interval '1 s'
+            where j.id = (
+              select p.id from inference_jobs p
+                left join weight_sessions w on w.id = p.session_id and w.tenant_id = p.tenant_id
+              where p.done_at is null and p.next_attempt_at <= (select fn_now())
+                and (p.lease_expires_at is null or p.lease_expires_at <= (select fn_now())
+                  or p.lease_expires_at > (select fn_now()) + 2 * %(lease_s)s * interval '1 s')
+                and {condition}
+              order by {order} limit 1
+              for update of p skip locked)
+            returning {_COLUMNS}
+            """,  # noqa: S608 - our own words
+            {"wait_s": wait_s, "lease_s": lease_s, "empty_scale": EMPTY_SCALE},
+        )
+        if rows:
+            return rows[0]
+    return None
 
 
 async def renew(tx: db.Connection, job: InferenceJob, *, lease_s: float) -> None:
@@ -150,8 +165,8 @@ async def release(tx: db.Connection, job: InferenceJob, *, error: str, after_s: 
     await tx.execute(
         "update inference_jobs set attempt_count = attempt_count - 1, lease_expires_at = null, "
         "next_attempt_at = fn_now() + %s * interval '1 s', last_error = %s "
-        "where id = %s and done_at is null",
-        (after_s, error[:1000], job.id),
+        "where id = %s and attempt_count = %s and done_at is null",
+        (after_s, error[:1000], job.id, job.attempt_count),
     )
 
 

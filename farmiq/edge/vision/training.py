@@ -62,13 +62,25 @@ class Training:
         async with self._pool.connection() as connection:
             scopes = await models.scopes(connection, SCHEMA)
         for scope, sessions, new in scopes:
-            if sessions >= MIN_SESSIONS and new - self._tried.get(scope, 0) >= every:
+            if (
+                sessions >= MIN_SESSIONS
+                and new - self._tried.get(scope, 0) >= every
+                and not await self._is_drifting(scope)
+            ):
                 self._tried[scope] = new
                 if (await train(self._pool, self._files, scope))["state"] is not None:
                     del self._tried[scope]
                     trained += 1
             await self._demote(scope)
         return trained
+
+    async def _is_drifting(self, scope: CameraScope) -> bool:
+        """Whether scale and camera disagree: a model would learn what may be the scale's fault."""
+        async with self._pool.connection() as connection:
+            for model in (await models.in_use(connection, scope)).values():
+                if msgspec.convert(model.drift, DriftState).is_drifting:
+                    return not await models.is_silent(connection, scope, model.version)
+        return False
 
     async def _demote(self, scope: CameraScope) -> None:
         """A model that does worse than no camera at all is not used any more."""
@@ -92,6 +104,8 @@ async def train(pool: db.Pool, files: ModelFiles, scope: CameraScope) -> dict[st
     async with pool.connection() as connection:
         sessions = await models.labelled(connection, scope, SCHEMA)
         current = (await models.in_use(connection, scope)).get(ACTIVE)
+        if current and await models.is_silent(connection, scope, current.version):
+            current = None
         past = await models.running(connection, scope, current.version) if current else {}
         cut_off = await db.fetch_value(connection, "select fn_now()")
     request = {
@@ -216,12 +230,13 @@ async def _score(tx: db.Connection, result: Unscored) -> None:
             tx, result, result.model_version, result.predicted_weight_kg, result.low_kg,
             result.high_kg,
         )  # fmt: skip
-        await _watch_drift(tx, result, result.predicted_weight_kg)
+        await _watch_drift(tx, result, result.model_version, result.predicted_weight_kg)
     if result.shadow_weight_kg is not None and result.shadow_version is not None:
         await _add_to_day(
             tx, result, result.shadow_version, result.shadow_weight_kg, result.shadow_low_kg,
             result.shadow_high_kg,
         )  # fmt: skip
+        await _watch_drift(tx, result, result.shadow_version, result.shadow_weight_kg)
 
 
 async def _add_to_day(  # noqa: PLR0917 - one row
@@ -260,12 +275,20 @@ async def _add_to_day(  # noqa: PLR0917 - one row
     )
 
 
-async def _watch_drift(tx: db.Connection, result: Unscored, predicted_kg: float) -> None:
-    """CUSUM on the residual of the model in use: raise the alert, or close it."""
-    model = (await models.in_use(tx, result.scope)).get(ACTIVE)
-    if model is None or model.version != result.model_version or result.weight_kg is None:
+async def _watch_drift(
+    tx: db.Connection, result: Unscored, version: str, predicted_kg: float
+) -> None:
+    """CUSUM on the residual of the active model: raise the alert, or close it.
+
+    A model that went into shadow while it drifted is watched until it agrees with the scale.
+    """
+    in_use = (await models.in_use(tx, result.scope)).values()
+    model = next((row for row in in_use if row.version == version), None)
+    if model is None or result.weight_kg is None:
         return
     before = msgspec.convert(model.drift, DriftState)
+    if model.state == SHADOW and not before.is_drifting:
+        return
     residual = math.log(result.weight_kg / predicted_kg) / float(model.manifest["residual_sd"])
     after = drift.cusum(before, residual)
     await tx.execute(
@@ -278,7 +301,8 @@ async def _watch_drift(tx: db.Connection, result: Unscored, predicted_kg: float)
         text = (
             f"the scale of {result.device_id}, barn {result.barn_id} of farm {result.farm_id}, "
             f"says {direction} than its camera for many weighings. Look whether it has drifted, "
-            "something lies on it or the camera was moved. Closes by itself when they agree again"
+            "something lies on it or the camera was moved. The camera learns nothing until they "
+            "agree, which closes this; if the scale is right, run farmiq vision train"
         )
         await alerts.raise_(tx, Alert(DRIFT, result.scope.subject, "warning", text))
     elif before.is_drifting:

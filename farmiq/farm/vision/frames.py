@@ -3,6 +3,7 @@
 The work of a process with limits of its own: a few kilobytes can ask a codec for anything.
 """
 
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import cv2
@@ -118,11 +119,7 @@ def is_usable_reference(image: bytes) -> bool:
 
     That the scale is empty is the scale's word: it reads a stable zero.
     """
-    try:
-        quality = _light_and_sharpness(decode(image))
-    except (pictures.UnreadableError, MemoryError):
-        return False
-    return _problem_of_light(quality) is None
+    return _decode_reference(image) is not None
 
 
 def problem_of_reference(image: bytes) -> str | None:
@@ -131,9 +128,10 @@ def problem_of_reference(image: bytes) -> str | None:
     An animal is looked for without anything to compare with, so only one that stands out is seen:
     whole in the frame, of other colours than the floor, and without the four sides of a platform.
     """
-    if not is_usable_reference(image):
+    frame = _decode_reference(image)
+    if frame is None:
         return "unusable_reference"
-    result = masks.find(decode(image), None)
+    result = masks.find(frame, None)
     if result.contrast < MIN_CONTRAST or result.agreement < SEEN_ALONE:
         return None
     largest = masks.components(result.mask)[0]
@@ -169,10 +167,18 @@ def is_animated(data: bytes) -> bool:
 
 
 def _usable(reference: bytes | None, frame: Image) -> Image | None:
-    if reference is None or not is_usable_reference(reference):
+    empty = None if reference is None else _decode_reference(reference)
+    return empty if empty is not None and empty.shape == frame.shape else None
+
+
+@lru_cache(maxsize=1)
+def _decode_reference(reference: bytes) -> Image | None:
+    """Once for all frames of a session; None if it cannot be decoded or is too dark or blurred."""
+    try:
+        empty = decode(reference)
+    except (pictures.UnreadableError, MemoryError):
         return None
-    empty = decode(reference)
-    return empty if empty.shape == frame.shape else None
+    return None if _problem_of_light(_light_and_sharpness(empty)) else empty
 
 
 def _light_and_sharpness(frame: Image) -> dict[str, float]:

@@ -3,6 +3,7 @@
 objects/<sha256>         an object's bytes, stored once however often they occur
 buckets/<moment>.json    a list: key, size and hash of every object at that moment
 recent/<moment>.json     objects that came since the last list, until the next one names them
+newest/list.json         which list was written last, also if a clock that was ahead named another
 
 A later list names what is known already and reads only what is new: our keys are written once.
 """
@@ -22,6 +23,7 @@ from farmiq.plumbing.storage import objects
 from farmiq.plumbing.tls import Tls
 
 OBJECTS, LISTS, RECENT = "objects/", "buckets/", "recent/"
+NEWEST = "newest/list.json"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ def run(repository: Repository, source: Source, *, now: datetime) -> Outcome:
         entries.append(entry)
     listing = Listing(now.astimezone(UTC), entries)
     repository.write_document(_name(listing.at), listing)
+    repository.write_document(NEWEST, _name(listing.at))
     for name in recent:  # its objects are in the list now, or deleted
         repository.delete(name)
     return Outcome(len(entries), new_objects, new_bytes)
@@ -118,8 +121,15 @@ def _copy(repository: Repository, source: Source, key: str, stored: set[str]) ->
 
 
 def newest(repository: Repository) -> Listing | None:
+    name = _newest(repository)
+    return _read(repository, name) if name else None
+
+
+def _newest(repository: Repository) -> str | None:
     names = repository.names(LISTS)
-    return _read(repository, names[-1]) if names else None
+    if repository.has(NEWEST) and (name := repository.read_document(NEWEST, str)) in names:
+        return str(name)
+    return names[-1] if names else None
 
 
 def around(repository: Repository, at: datetime | None) -> list[Entry]:
@@ -128,12 +138,14 @@ def around(repository: Repository, at: datetime | None) -> list[Entry]:
     An image that came a second before is in the list behind, or in none yet and recent; one that
     retention deleted a second after is in the list before.
     """
-    names = repository.names(LISTS)
-    limit = _name(at) if at is not None else f"{LISTS}~"
-    before = [name for name in names if name <= limit][-1:]
-    behind = [name for name in names if name > limit][:1]
-    chosen = [*before, *behind, *repository.names(RECENT)]
-    listings = [_read(repository, name) for name in chosen]
+    if at is None:
+        name = _newest(repository)
+        chosen = [name] if name else []
+    else:
+        names, limit = repository.names(LISTS), _name(at)
+        before = [name for name in names if name <= limit][-1:]
+        chosen = [*before, *(name for name in names if name > limit)][: len(before) + 1]
+    listings = [_read(repository, name) for name in (*chosen, *repository.names(RECENT))]
     return list({entry.key: entry for listing in listings for entry in listing.entries}.values())
 
 
@@ -165,9 +177,9 @@ def verify(repository: Repository, entries: Iterable[Entry]) -> list[str]:
 
 def prune(repository: Repository, *, before: datetime) -> int:
     """Delete lists from before a moment, but never the newest, and objects that no list names."""
-    limit = _name(before)
+    limit, newest_name = _name(before), _newest(repository)
     names = repository.names(LISTS)
-    old = [name for name in names[:-1] if name < limit]
+    old = [name for name in names if name < limit and name != newest_name]
     for name in old:
         repository.delete(name)
     if not old:

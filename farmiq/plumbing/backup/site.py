@@ -28,6 +28,11 @@ from farmiq.plumbing.storage import objects as storage
 FILES = "files/"
 COVERED_WITHIN_S = 120.0
 _FIRST_S, _AGAIN_S = 10.0, 300.0
+# Services store the time that they believe once an hour, or more often. What is further ahead than
+# an hour was written while the clock was ahead.
+_BELIEVED_WITHIN, _AHEAD = timedelta(hours=3), timedelta(hours=1)
+_HAS_BELIEVED = "select to_regclass('believed_clock') is not null"
+_CLOCK = "select fn_now(), (select believed_at from believed_clock)"
 
 # What a stream tries again: engine or repository is away.
 _PASSING = (BackupError, RepositoryError, OSError, psycopg.Error, *storage.UNAVAILABLE)
@@ -97,18 +102,24 @@ class Site:
         """
         if self.bucket is None or self.new_objects is None:
             return since
-        after = since - timedelta(minutes=1) if since else datetime.now(UTC) - timedelta(days=1)
+        now = datetime.now(UTC)
+        after = since - timedelta(minutes=1) if since else now - timedelta(days=1)
         with psycopg.connect(self.url, connect_timeout=5) as connection:
             rows = connection.execute(self.new_objects.encode(), (after,)).fetchall()
+        # What came while the clock was ahead is in the next list of all.
+        rows = [row for row in rows if row[1] <= now + _AHEAD]
         if rows:
             known = {entry.key for entry in objects.around(self.repository, None)}
             new = [key for key, _ in rows if key not in known]
-            objects.add(self.repository, self.bucket, new, now=datetime.now(UTC))
+            objects.add(self.repository, self.bucket, new, now=now)
         return max((stored_at for _, stored_at in rows), default=since)
 
     def prune(self, *, days: float, at_least: int) -> dict[str, int]:
-        """Delete what no restore of the last `days` needs."""
-        limit = datetime.now(UTC) - timedelta(days=days)
+        """Delete what no restore of the last `days` needs. Raises BackupError.
+
+        Not after the clock has jumped: everything would look old.
+        """
+        limit = self._believed_now() - timedelta(days=days)
         bases = database.bases(self.repository)
         # The newest base before the limit is where a restore to the limit begins.
         needed_from = max((base.ended_at for base in bases if base.ended_at <= limit), default=None)
@@ -123,6 +134,26 @@ class Site:
             self.repository.delete(f"{database.WAL}{name}")
         unneeded = objects.prune(self.repository, before=limit)
         return {"bases": len(old), "segments": len(segments), "objects": unneeded}
+
+    def _believed_now(self) -> datetime:
+        """The database's time, if its services believe it (runtime/clock.py)."""
+        now, believed_at = self._clock()
+        if believed_at is not None and abs(now - believed_at) > _BELIEVED_WITHIN:
+            raise BackupError(
+                f"nothing is deleted: by the database's clock it is {now:%Y-%m-%dT%H:%M:%SZ}, and "
+                f"its services believed last that it is {believed_at:%Y-%m-%dT%H:%M:%SZ}. They "
+                "believe it when it is back, or has gone on steadily for a day"
+            )
+        return now
+
+    def _clock(self) -> tuple[datetime, datetime | None]:
+        """The database's time, and that which was believed last, if it has services of ours."""
+        with psycopg.connect(self.url, connect_timeout=5) as connection:
+            is_ours = connection.execute(_HAS_BELIEVED).fetchone() == (True,)
+            row = connection.execute(_CLOCK if is_ours else "select now(), null").fetchone()
+        assert row is not None  # noqa: S101 - a select without a table has one row
+        now, believed_at = row
+        return now.astimezone(UTC), believed_at and believed_at.astimezone(UTC)
 
     def verify(self, say: Say) -> list[str]:
         """Read all that a restore of now would read; problems in words."""
@@ -168,8 +199,8 @@ class Site:
                     if is_broken or self._base_is_due(base_hours):
                         self.run(_log)
                         is_broken = False
-                        self.prune(days=days, at_least=at_least)
                         next_bucket = time.monotonic() + bucket_hours * 3600
+                        self.prune(days=days, at_least=at_least)
                     elif time.monotonic() >= next_bucket:
                         self.copy_bucket(_log)
                         next_bucket = time.monotonic() + bucket_hours * 3600
@@ -318,11 +349,13 @@ class Site:
         )
 
     def _base_is_due(self, hours: float) -> bool:
-        bases = database.bases(self.repository)
-        oldest_good = datetime.now(UTC) - timedelta(hours=hours)
-        if not bases or bases[-1].started_at < oldest_good:
-            return True
-        return not database.is_continued(bases[-1], self.url)
+        now, _ = self._clock()
+        good = [
+            base
+            for base in database.bases(self.repository)
+            if now - timedelta(hours=hours) <= base.started_at <= now + _AHEAD
+        ]
+        return not good or not database.is_continued(good[-1], self.url)
 
     def lost_changes(self) -> list[str]:
         """Segments of changes after the newest base that are not there: a restore ends at them."""

@@ -11,10 +11,14 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+from psycopg import sql
+
 from farmiq.plumbing import db, log
 
 MAX_DRIFT_S = 3600.0
 BELIEVED_AFTER_S = 23 * 3600.0
+# Nothing of ours is put off for as long as this.
+MAX_AHEAD_S = 3600.0
 # More days than anything is old: nothing is removed by its age, other limits still hold.
 NO_AGE_DAYS = 36_500.0
 
@@ -56,7 +60,7 @@ class Steadiness:
 
 
 class AgeGuard:
-    """Keeps a chore that deletes by age from running after the database's clock has jumped."""
+    """Keeps a job that goes by age or date from running after the database's clock has jumped."""
 
     def __init__(self, pool: db.Pool, name: str) -> None:
         self._pool, self._name = pool, name
@@ -84,19 +88,37 @@ class AgeGuard:
                 )
         return jump_s
 
-    def guard(self, do: Do, otherwise: Do | None = None) -> Do:
+    def guard(self, do: Do, otherwise: Do | None = None, *, agrees: Witness | None = None) -> Do:
         """`otherwise` is done while the clock is not believed: what age has no part in."""
 
         async def guarded() -> dict[str, object]:
-            if jump_s := await self.look():
+            if jump_s := await self.look(agrees):
                 log.get("jobs").warning(
                     "job.clock_jumped",
                     name=self._name,
                     reason=f"the database's clock is {jump_s:.0f} s from where it was believed "
-                    "last: nothing is deleted for its age until it is back, or has gone on "
+                    "last: what goes by age or date waits until it is back, or has gone on "
                     "steadily for a day",
                 )
                 return await otherwise() if otherwise else {}
             return await do()
 
         return guarded
+
+
+async def reset_far_future(
+    pool: db.Pool, *waits: tuple[str, str], max_ahead_s: float = MAX_AHEAD_S
+) -> dict[str, object]:
+    """What waits for a moment further ahead than any delay is due now: a clock was ahead.
+
+    `waits` are tables and the columns that say when a row is due.
+    """
+    count = 0
+    async with db.transaction(pool) as tx:
+        for table, column in waits:
+            update = sql.SQL(
+                "update {table} set {column} = fn_now() "
+                "where {column} > (select fn_now()) + %s * interval '1 second'"
+            ).format(table=sql.Identifier(table), column=sql.Identifier(column))
+            count += (await tx.execute(update, (max_ahead_s,))).rowcount
+    return {"count": count}

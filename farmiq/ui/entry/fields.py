@@ -98,6 +98,13 @@ class _Reader:
             return None
         return value
 
+    def place(self, places: Mapping[str, Place]) -> Place | None:
+        """A form that waited for the link may name a batch that has left its barn meanwhile."""
+        value = self.text("place", required=True)
+        if value is not None and value not in places:
+            self.errors["place"] = _("This barn has changed since: choose it again.")
+        return places.get(value) if value else None
+
 
 def entered_at(form: Form, now: datetime) -> datetime | None:
     """When a form that waited in the browser was filled in; None if it was not, or cannot be."""
@@ -112,8 +119,7 @@ def _common(
     reader: _Reader, form: Form, places: Mapping[str, Place], now: datetime
 ) -> tuple[Body, Place | None]:
     """Where, when, and what is corrected."""
-    chosen = reader.option("place", places)
-    place = places[chosen] if chosen else None
+    place = reader.place(places)
     body: Body = {}
     if place:
         body |= {"farm_id": place.farm_id, "barn_id": place.barn_id}
@@ -186,8 +192,7 @@ def lot(form: Form, places: Mapping[str, Place], now: datetime) -> tuple[Body, E
 def batch(form: Form, places: Mapping[str, Place]) -> tuple[Body, Errors]:
     """The values of a batch, as master data."""
     reader = _Reader(form)
-    chosen = reader.option("place", places)
-    place = places[chosen] if chosen else None
+    place = reader.place(places)
     body: Body = {
         "batch_id": reader.text("batch_id", required=True),
         "farm_id": place.farm_id if place else None,

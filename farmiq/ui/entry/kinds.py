@@ -1,6 +1,6 @@
 """Pure: the kinds of barn records, as the form shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farmiq.messages import barn
@@ -43,3 +43,8 @@ _KINDS = (
     RecordKind("housing", marked("Housing"), marked("What did you see of the barn?")),
 )
 RECORD_KINDS: Mapping[str, RecordKind] = {kind.record_type: kind for kind in _KINDS}
+# Forms that a browser keeps before the link breaks, by the area of who may fill them in.
+OFFLINE_FORMS: Mapping[str, Sequence[str]] = {
+    "barn": ("/records/new", *(f"/records/new?kind={kind}" for kind in RECORD_KINDS)),
+    "feed": ("/feed/intakes/new", "/feed/lots/new"),
+}

@@ -4,6 +4,7 @@
 const SILENCE_MS = 25_000;
 const FETCH_MS = 10_000;
 const HIDDEN_MS = 60_000;
+const METERED_MS = 10_000;
 
 // This page stays with its company, also when the sign-in switches to another in another tab.
 const company = `company=${document.querySelector("main").dataset.company}`;
@@ -58,16 +59,8 @@ let lastTurn = null;
 // A page that the service worker kept is as old as it is: there the browser's clock must do.
 let aheadMs = document.body.dataset.kept ? 0 : Date.now() - Date.parse(shown.dataset.now);
 
-// A kept page says since when it is as it is, by the clock of who looks.
-const keptAt = document.body.dataset.kept && document.querySelector("#kept time");
-
 function tick() {
   const now = Date.now() - aheadMs;
-  if (keptAt) {
-    const at = new Date(keptAt.dateTime);
-    const shownAt = at.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
-    keptAt.textContent = `${shownAt} (${ago((now - at) / 1000)})`;
-  }
   for (const time of shown.querySelectorAll("time.ago")) {
     const words = ago((now - Date.parse(time.dateTime)) / 1000);
     if (time.textContent !== words) time.textContent = words;
@@ -95,7 +88,8 @@ async function refresh() {
   const asked = Date.now();
   try {
     const answer = await fetch(withCompany(shown.dataset.fragment), { signal: AbortSignal.timeout(FETCH_MS) });
-    if (answer.status === 401) return location.reload();
+    // Signed out, or a page that was kept while there was no link.
+    if (answer.status === 401 || (answer.ok && document.body.dataset.kept)) return location.reload();
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     swap(await answer.text(), asked);
     fetched = true;
@@ -105,7 +99,9 @@ async function refresh() {
   }
   show();
   const took = Date.now() - asked;
-  setTimeout(rest, Math.max(fetched ? 500 : 2000, 4 * took));
+  // Whoever pays for each megabyte has asked the browser to save them.
+  const least = navigator.connection?.saveData ? METERED_MS : 500;
+  setTimeout(rest, Math.max(fetched ? least : 2000, 4 * took));
 }
 
 function rest() {

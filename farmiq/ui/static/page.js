@@ -82,9 +82,24 @@ document.addEventListener("submit", async (event) => {
   leaving = null;
 });
 
-// The server could not be reached: this is the page as it was, and it says so.
+// The server could not be reached: this is the page as it was, and it says since when.
 const kept = document.getElementById("kept");
-if (kept && document.body.dataset.kept) kept.hidden = false;
+if (document.body.dataset.kept) {
+  const at = new Date(document.body.dataset.kept);
+  const { lang } = document.documentElement;
+  const shownAt = at.toLocaleString(lang, { dateStyle: "medium", timeStyle: "short" });
+  const words = new Intl.RelativeTimeFormat(lang, { numeric: "auto" });
+  const showAge = () => {
+    const minutes = Math.floor((Date.now() - at) / 60_000);
+    const [count, unit] =
+      minutes < 60 ? [minutes, "minute"] : minutes < 2880 ? [Math.floor(minutes / 60), "hour"] : [Math.floor(minutes / 1440), "day"];
+    kept.querySelector("time").textContent = `${shownAt} (${words.format(-count, unit)})`;
+  };
+  kept.querySelector("time").dateTime = at.toISOString();
+  showAge();
+  setInterval(showAge, 30_000);
+  kept.hidden = false;
+}
 
 // Whoever signs out takes along what this browser kept of their pages.
 document.addEventListener("submit", (event) => {

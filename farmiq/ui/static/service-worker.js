@@ -2,10 +2,16 @@
 // Pages and files are kept as they were fetched last; nothing else is cached.
 
 const PAGES = "farmiq-pages-1";
+const FORMS = "farmiq-forms-1";
 const FILES = "farmiq-files-1";
 const MAX_PAGES = 40;
+const FORMS_MS = 3_600_000;
+// In FORMS: whose pages these are, and when the forms were fetched.
+const OWNER = "/owner";
+const OFFLINE = "/offline";
 // Pages with secrets of a person, and files to download, are never kept.
 const SECRET = /^\/(sign-in|settings\/account)|\.pdf$/;
+const FILE_OF_PAGE = /(?:href|src)="(\/static\/[^"]+)"/g;
 
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
@@ -15,46 +21,89 @@ self.addEventListener("fetch", (event) => {
   const url = new URL(request.url);
   if (request.method !== "GET" || url.origin !== location.origin) return;
   if (url.pathname.startsWith("/static/")) event.respondWith(file(request));
-  else if (request.mode === "navigate" && !SECRET.test(url.pathname)) event.respondWith(page(request));
+  else if (request.mode === "navigate") event.respondWith(page(request, url));
 });
 
-async function file(request) {
+async function file(address) {
   const cache = await caches.open(FILES);
-  const found = await cache.match(request);
+  const found = await cache.match(address);
   if (found) return found;
-  const answer = await fetch(request);
-  if (answer.ok) cache.put(request, answer.clone());
+  const answer = await fetch(address);
+  if (answer.ok) cache.put(address, answer.clone());
   return answer;
 }
 
-async function page(request) {
+const mayKeep = (answer) =>
+  answer.ok &&
+  !answer.redirected &&
+  !SECRET.test(new URL(answer.url).pathname) &&
+  answer.headers.get("Content-Type")?.startsWith("text/html");
+
+async function page(request, url) {
   const cache = await caches.open(PAGES);
   try {
     const answer = await fetch(request);
-    if (answer.ok && !answer.redirected && answer.headers.get("Content-Type")?.startsWith("text/html")) {
+    if (mayKeep(answer)) {
       await cache.put(request, answer.clone());
       const keys = await cache.keys();
       await Promise.all(keys.slice(0, Math.max(0, keys.length - MAX_PAGES)).map((key) => cache.delete(key)));
     }
     return answer;
   } catch (error) {
-    const last = await cache.match(request);
-    if (!last) throw error;
-    return marked(last);
+    const last = (await cache.match(request)) ?? (await form(url));
+    if (last) return marked(last);
+    const offline = await caches.match(OFFLINE, { cacheName: FILES });
+    if (!offline) throw error;
+    return offline;
   }
 }
 
-// Says that this page is old, and how old: the text is the server's own, with the page.
+// A form is kept once for each kind; offline.js chooses the barn that the address names. What
+// corrects an entry, or is of another company, is a form of its own.
+async function form({ pathname, searchParams }) {
+  if (searchParams.has("replaces") || searchParams.has("company")) return undefined;
+  const kind = searchParams.get("kind");
+  return caches.match(kind ? `${pathname}?kind=${kind}` : pathname, { cacheName: FORMS });
+}
+
+// Says that this page is old, and of when: the text is the server's own, with the page.
 async function marked(answer) {
   const html = await answer.text();
   const headers = new Headers(answer.headers);
-  return new Response(html.replace("<body", '<body data-kept="true"'), { status: 200, headers });
+  const of = new Date(headers.get("Date")).toISOString();
+  return new Response(html.replace("<body", `<body data-kept="${of}"`), { status: 200, headers });
 }
 
-// Whoever signs out takes the kept pages along.
+// Every page says whose it is. What that person needs without a link is kept before it is needed:
+// the page that is open, which may be the first one, the forms, and what to show for all other pages.
+// One after the other: what one page asks for is then there for the next one.
+let work = Promise.resolve();
 self.addEventListener("message", (event) => {
-  if (event.data === "forget") event.waitUntil(caches.delete(PAGES));
+  work = work.then(() => (event.data === "forget" ? forget() : keep(event.data))).catch(() => {});
+  event.waitUntil(work);
 });
+
+// Whoever signs out takes the kept pages along.
+const forget = () => Promise.all([caches.delete(PAGES), caches.delete(FORMS)]);
+
+async function keep({ owner, address, forms }) {
+  const last = await (await caches.match(OWNER, { cacheName: FORMS }))?.json();
+  if (last?.owner !== owner) await forget();
+  const [pages, kept, files] = await Promise.all([PAGES, FORMS, FILES].map((name) => caches.open(name)));
+  if (!(await pages.match(address))) await fetchInto(pages, address);
+  if (last?.owner === owner && Date.now() - last.at < FORMS_MS) return;
+  await fetchInto(files, OFFLINE);
+  for (const one of forms) await fetchInto(kept, one);
+  await kept.put(OWNER, Response.json({ owner, at: Date.now() }));
+}
+
+async function fetchInto(cache, address) {
+  const answer = await fetch(address);
+  if (!mayKeep(answer)) return;
+  const html = await answer.clone().text();
+  await cache.put(address, answer);
+  await Promise.all([...html.matchAll(FILE_OF_PAGE)].map(([, address]) => file(address)));
+}
 
 // --- alerts, also when no page is open
 

@@ -46,6 +46,7 @@ from tests.support import databases, edge_day
 Pages = Mapping[str, str]
 FIRST_RUN: Pages = {
     "sign-in": "/sign-in", "today": "/", "telemetry": "/telemetry", "sites": "/sites",
+    "offline": "/offline",
     "weighings": "/weighings", "batches": "/batches", "feed": "/feed", "alerts": "/alerts",
     "delivery": "/delivery", "devices": "/devices", "programs": "/programs", "reports": "/reports",
 }  # fmt: skip
@@ -108,7 +109,7 @@ EDGE: Pages = {
     "record": "/records/new?kind=treatment",
     "record-correction": "/records/new?replaces={record}",
     "intake-correction": "/feed/intakes/new?replaces={intake}", "lot": "/feed/lots/new",
-    "keys": "/keys",
+    "keys": "/keys", "offline": "/offline",
 }  # fmt: skip
 # Routes without a page: files, streams, exports; the second step of signing in, which the journey
 # of second factors looks at.

@@ -31,6 +31,7 @@ LINES = [
         "GET /static/{digest}/{name:path}",
         "GET /service-worker.js",
         "GET /manifest.webmanifest",
+        "GET /offline",
     ),
     *_lines(
         "viewer",

@@ -1,7 +1,7 @@
 """Orders that people give on a page: done once, for their own company, with every outcome."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from farmiq.cloud.deadletter.jobs import DeadLetterJob
-from farmiq.cloud.deadletter.orders import Orders
+from farmiq.cloud.deadletter.orders import CLAIM_S, Orders
 from farmiq.plumbing import db, ids
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import PILE, bury, has, patient, url_of
@@ -116,11 +116,20 @@ async def test_order_of_a_service_that_died_goes_on_and_one_without_a_bus_fails(
 ) -> None:
     await bury(*(written(sample("feed.lot.received")) for _ in range(3)), reason=REASON)
     over = order(cloud, state="running", claimed_until=datetime(2026, 1, 1, tzinfo=UTC), done=98)
-    held = order(cloud, state="running", claimed_until=datetime(2200, 1, 1, tzinfo=UTC))
+    # Claimed while the clock was ahead.
+    ahead = order(
+        cloud, state="running", claimed_until=datetime.now(UTC) + timedelta(days=3), dry_run=True
+    )
+    held = order(
+        cloud, state="running", claimed_until=datetime.now(UTC) + timedelta(seconds=CLAIM_S)
+    )
     assert await orders.run_once() == {"order": over}
+    assert await orders.run_once() == {"order": ahead}
     assert await orders.run_once() == {}
     # Of its hundred letters two were left; the other is somebody's who still works on it.
-    assert states(cloud) == {over: ("done", 100), held: ("running", 0)}
+    assert states(cloud) == {
+        over: ("done", 100), ahead: ("done", 1), held: ("running", 0),
+    }  # fmt: skip
 
     away = cloud.settings.model_copy(update={"amqp_url": SecretStr("amqp://127.0.0.1:9")})
     failed = order(cloud)

@@ -120,7 +120,9 @@ async def test_a_company_goes_whole_and_the_other_stays_as_it_is(
     assert "treatment" in medicines.read_text()
     assert "2019/6" in done["remaining"][0]["why"]
     (listed,) = await run("ls")
-    assert (listed["broken"], listed["sha256"]) == (False, json.loads(proof.read_text())["sha256"])
+    record = json.loads(proof.read_text())
+    assert (listed["broken"], listed["sha256"]) == (False, record["sha256"])
+    assert (done["at"][-1], record["at"]) == ("Z", done["at"])
     with psycopg.connect(cloud_db.admin_url) as connection:
         guarded = connection.execute(
             "select count(*) from pg_trigger where not tgisinternal and tgenabled <> 'O'"

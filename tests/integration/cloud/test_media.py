@@ -215,6 +215,17 @@ async def test_a_cloud_that_is_away_costs_nothing_and_its_wait_is_kept(
     assert cloud.edge.alerts() == set()
 
 
+async def test_an_image_put_off_by_a_clock_that_was_ahead_is_uploaded_when_it_is_back(
+    cloud: Cloud,
+) -> None:
+    media_id = await cloud.edge.store(jpeg())
+    acked(cloud.edge.database)
+    with databases.connected(cloud.edge.database.admin_url) as owner:
+        owner.execute("update media_objects set sync_at = fn_now() + interval '3 days'")
+    assert await cloud.upload() == 1
+    assert cloud.edge.column("synced_at", media_id) is not None
+
+
 async def test_a_lost_answer_is_asked_about_again(cloud: Cloud) -> None:
     """The bytes are up, the confirmation got lost: the store says 412, or the cloud: stored."""
     media_id = await cloud.edge.store(jpeg())

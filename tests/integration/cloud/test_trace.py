@@ -1,21 +1,27 @@
 """`farmiq trace`: an event is found by whichever table still knows it."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
+
+import pytest
 
 from farmiq import trace
 from farmiq.cloud import bus, sink
+from farmiq.cloud.alerts import service as alerts
 from farmiq.cloud.feed import service as feed
 from farmiq.config import CloudSettings
 from farmiq.plumbing import http
+from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.bus.delivery import Properties
 from tests.conftest import Database
 from tests.integration.cloud.conftest import CloudSite
 from tests.integration.cloud.test_deadletter import has, url_of
 from tests.integration.cloud.test_deadletter_poison import put
-from tests.integration.cloud.test_sinks import kept, quick, sample, written
+from tests.integration.cloud.test_sinks import kept, outgoing, quick, sample, written
 from tests.support import databases
 from tests.support.until import until
 
@@ -49,12 +55,7 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
 ) -> None:
     """From the cloud alone: nobody there has the edge's database."""
     event = sample("feed.lot.received", payload={"lot_id": 7})
-    with databases.connected(cloud.database.admin_url) as owner:
-        owner.execute(
-            "insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)"
-            " values (%(tenant_id)s, %(event_id)s, %(event_type)s, '', 'batch-1')",
-            {name: event[name] for name in ("tenant_id", "event_id", "event_type")},
-        )
+    _accept(cloud, event)
     await put(cloud, bus.FEED.queue, (written(event), Properties()))
     server = http.HttpServer(title="test", version="0")
     tasks.create_task(sink.run(quick, server, feed.EVENTS))
@@ -68,6 +69,63 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
     assert "missing required field" in hops[2].note
     assert hops[2].next.endswith(f"farmiq dlq redrive --event-id {event['event_id']}")
     assert not trace.is_delivered(hops)
+
+
+async def test_an_alert_of_an_edge_is_followed_to_its_episode(
+    cloud: CloudSite, edge_db: Database, tasks: asyncio.TaskGroup
+) -> None:
+    opened, closed = (sample(f"edge.alert.{word}") for word in ("opened", "closed"))
+    everywhere = trace.Sites(edge_db.url, cloud.database.url, url_of(cloud))
+    in_the_cloud = trace.Sites(None, cloud.database.url, url_of(cloud))
+
+    async def last(event: dict[str, Any], sites: trace.Sites) -> tuple[bool, str]:
+        hops = await trace.trace(UUID(event["event_id"]), sites)
+        assert [hop.place for hop in hops[-2:]] == [bus.EDGE.queue, "alert_episodes"]
+        return trace.is_delivered(hops), " ".join(hop.note for hop in hops[-2:])
+
+    for event in (opened, closed):
+        _owe(edge_db, event)
+        _accept(cloud, event)
+    async with amqp.publisher(url_of(cloud), name="test", topology=bus.part(bus.EDGE)) as publisher:
+        await publisher.publish([outgoing(opened["event_type"], written(opened))], timeout_s=60)
+        for sites in (everywhere, in_the_cloud):
+            is_delivered, note = await last(opened, sites)
+            assert (is_delivered, "(1 waiting) not taken yet" in note) == (False, True), note
+        server = http.HttpServer(title="test", version="0")
+        tasks.create_task(sink.run(cloud.settings, server, alerts.EDGE))
+        await until(lambda: cloud.rows("select from alert_episodes"))
+        episode = f"episode {opened['payload']['alert_id']}"
+        assert await last(opened, everywhere) == (True, f"confirmed by the bus {episode} active")
+        assert await last(opened, in_the_cloud) == (
+            True,
+            "confirmed by the bus taken by cloud-alerts-service",
+        )
+        no_bus = trace.Sites(edge_db.url, cloud.database.url)
+        assert "the bus cannot be seen here" in (await last(closed, no_bus))[1]
+        await publisher.publish([outgoing(closed["event_type"], written(closed))], timeout_s=60)
+        await until(lambda: cloud.rows("select from alert_episodes where state = 'resolved'"))
+    assert await last(closed, no_bus) == (True, f"confirmed by the bus {episode} resolved")
+
+
+@pytest.mark.parametrize(
+    ("event_type", "queue", "table"),
+    [
+        ("telemetry.aggregated", bus.AGGREGATES.queue, "telemetry_agg"),
+        ("media.stored", bus.MEDIA.queue, "media_events"),
+        ("inference.completed", bus.INFERENCE.queue, "inference_events"),
+        ("device.status", bus.DEVICE.queue, "device_events"),
+        ("edge.alert.opened", bus.EDGE.queue, "alert_episodes"),
+    ],
+)
+async def test_an_event_that_is_no_reading_passes_no_table_of_readings(
+    cloud: CloudSite, edge_db: Database, event_type: str, queue: str, table: str
+) -> None:
+    event = sample(event_type)
+    _owe(edge_db, event)
+    hops = await trace.trace(UUID(event["event_id"]), trace.Sites(edge_db.url, cloud.database.url))
+    assert [hop.place for hop in hops] == [
+        "sync_outbox", "edge-sync-forwarder", "ingestion_dedupe", queue, table,
+    ]  # fmt: skip
 
 
 async def test_a_reading_that_goes_in_aggregates_waits_for_nothing(
@@ -124,6 +182,31 @@ async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(
         owner.execute("delete from ingress_dedupe")
     _keep_reading(cloud, on_its_way)
     assert await trace.last_event(sites) == on_its_way
+
+
+def _owe(edge_db: Database, event: dict[str, Any]) -> None:
+    """As a service of the edge does."""
+    with databases.connected(edge_db.admin_url) as owner:
+        owner.execute(
+            "insert into sync_outbox (id, tenant_id, event_type, payload_json) "
+            "values (%s, %s, %s, %s)",
+            (
+                event["event_id"],
+                event["tenant_id"],
+                event["event_type"],
+                json.dumps(event["payload"]),
+            ),
+        )
+
+
+def _accept(cloud: CloudSite, event: dict[str, Any]) -> None:
+    """As cloud-ingestion does when the bus has confirmed it."""
+    with databases.connected(cloud.database.admin_url) as owner:
+        owner.execute(
+            "insert into ingestion_dedupe (tenant_id, event_id, event_type, content_hash, batch_id)"
+            " values (%(tenant_id)s, %(event_id)s, %(event_type)s, '', 'batch-1')",
+            {name: event[name] for name in ("tenant_id", "event_id", "event_type")},
+        )
 
 
 def _keep_reading(cloud: CloudSite, event_id: UUID) -> None:

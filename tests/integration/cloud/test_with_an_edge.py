@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -110,7 +111,8 @@ async def test_a_revoked_edge_keeps_what_it_has_says_so_and_goes_on_when_it_is_l
 async def test_a_running_forwarder_finds_a_rotated_key(edge_host: EdgeHost, edge: Edge) -> None:
     await owe(edge.pool, event())
     await until(edge.delivered)
-    await edge_host.run("edge", "rotate", "--overlap-hours", "0")
+    answer = await edge_host.run("edge", "rotate", "--overlap-hours", "0")
+    assert re.search(r"good until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+\n", answer)
     await owe(edge.pool, event())
     await until(edge.delivered)
     assert edge.states() == {"acked": 2}

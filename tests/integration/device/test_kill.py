@@ -33,6 +33,7 @@ def _everything_arrived(weigh_station: Station) -> bool:
     return not weigh_station.missing() and pictures.keys() <= announced
 
 
+@pytest.mark.usefixtures("again")
 @pytest.mark.req("WV-25", "WV-18", "WV-27")
 @pytest.mark.parametrize("point", [each for each in POINTS if each != "agent.in_dropping"])
 async def test_agent_killed_at_any_crash_point_loses_nothing(
@@ -97,6 +98,7 @@ async def test_command_runs_the_agent_and_its_status_is_good(
     assert "not running" in gone.stdout
 
 
+@pytest.mark.usefixtures("again")
 @pytest.mark.req("WV-20", "WV-25")
 async def test_agent_killed_while_dropping_reports_every_drop(weigh_station: Station) -> None:
     """A full buffer, no broker: what gave way stands in the ledger, once, or did not give way."""

@@ -357,6 +357,26 @@ archive.run(threading.Event(), every_s=0.2)
 """
 
 
+def test_copy_of_a_clock_that_was_ahead_does_not_put_off_the_next_one(
+    backed_up: site.Site,
+) -> None:
+    copies = backed_up.repository
+    with streaming(backed_up):
+        wait_for(lambda: database.bases(copies))
+    (base,) = database.bases(copies)
+    ahead = base.started_at + timedelta(days=60)
+    copies.delete(f"base/{base.id}/about.json")
+    copies.write_document(
+        f"base/{ahead:%Y%m%dT%H%M%SZ}/about.json",
+        msgspec.structs.replace(
+            base, id=f"{ahead:%Y%m%dT%H%M%SZ}", started_at=ahead, ended_at=ahead
+        ),
+    )
+    with streaming(backed_up):
+        wait_for(lambda: len(database.bases(copies)) == 2)
+    assert database.bases(copies)[0].started_at < ahead - timedelta(days=59)
+
+
 def test_killed_stream_loses_no_change(backed_up: site.Site, place: Path) -> None:
     """Kill -9 while segments are received, packed and stored; the slot holds the rest."""
     spawned: list[subprocess.Popen[str]] = []
@@ -427,6 +447,41 @@ def test_bucket_is_copied_once_and_put_back_with_the_same_bytes(
     assert objects.verify(backed_up.repository, listing.entries) == [
         f"object {listing.entries[0].key} is missing"
     ]
+
+
+def test_images_are_copied_and_put_back_after_the_clock_was_ahead(backed_up: site.Site) -> None:
+    source, now = backed_up.bucket, datetime.now(UTC)
+    assert source is not None
+    with psycopg.connect(backed_up.url) as connection:
+        connection.execute("drop table if exists images")
+        connection.execute("create table images (object_key text, stored_at timestamptz)")
+    copies = dataclasses.replace(
+        backed_up,
+        new_objects="select object_key, stored_at from images where stored_at > %s order by 2",
+    )
+
+    def add_image(key: str, stored_at: datetime) -> None:
+        source.put(objects.Entry(key, 1, "", "image/jpeg"), b"x")
+        with psycopg.connect(backed_up.url) as connection:
+            connection.execute("insert into images values (%s, %s)", (key, stored_at))
+
+    def keys() -> set[str]:
+        return {entry.key for entry in objects.around(backed_up.repository, None)}
+
+    add_image("clock/ahead.jpg", now + timedelta(days=60))
+    objects.run(backed_up.repository, source, now=now + timedelta(days=60))
+    add_image("clock/back.jpg", now)
+    since = copies.copy_new(None)
+    assert "clock/back.jpg" in keys()
+    add_image("clock/later.jpg", now + timedelta(seconds=1))
+    copies.copy_new(since)
+    assert "clock/later.jpg" in keys()
+
+    backed_up.copy_bucket(_quiet)
+    listed = {"clock/ahead.jpg", "clock/back.jpg", "clock/later.jpg"}
+    assert listed <= keys()
+    assert objects.prune(backed_up.repository, before=now + timedelta(days=1)) == 0
+    assert listed <= keys()
 
 
 class _FolderBucket(objects.Source):
@@ -521,7 +576,9 @@ def _marks(url: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.req("BK-03")
-def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
+def test_prune_keeps_what_a_restore_of_the_last_days_needs(
+    engines: dict[str, str], place: Path
+) -> None:
     kept = Repository(repository.Folder(place / "repository"), [b"k" * 32])
     now = datetime.now(UTC)
     for days, segment in ((50, 1), (40, 5), (10, 9), (1, 12)):
@@ -536,8 +593,9 @@ def test_prune_keeps_what_a_restore_of_the_last_days_needs(place: Path) -> None:
     for number in range(14):
         kept.write(f"wal/{_segment(number)}", [b"x"])
     chosen = site.Site(
-        repository=kept, url="", bucket=None, files=(), programs=Programs(None), spool=place
-    )
+        repository=kept, url=engines["FARMIQ_EDGE_DB_ADMIN_URL"], bucket=None, files=(),
+        programs=Programs(None), spool=place,
+    )  # fmt: skip
     assert chosen.prune(days=30, at_least=1) == {"bases": 1, "segments": 5, "objects": 0}
     # A restore to 30 days ago begins with the base of 40 days ago.
     assert [base.first_wal for base in database.bases(kept)] == [_segment(n) for n in (5, 9, 12)]

@@ -35,6 +35,10 @@ async def test_bundle_says_what_is_wrong_and_has_no_secret_of_any_kind(
         {"event": "y", "error": f"Authorization: Bearer {named('bearer')}"},
         {"event": "z", "error": jwt},
         {"event": "k", "error": f"key fiq_{named('api-key')} unknown"},
+        {"event": "d", "error": f"station fiqd_{named('station')} revoked"},
+        {"event": "t", "error": f"Authorization: Token {named('scheme')}"},
+        {"event": "w", "error": json.dumps({"user": "ann", "password": named("json")})},
+        {"event": "v", "password": named("field")},
         {"event": "s", "error": f"GET /b?X-Amz-Signature={named('presigned')}&a=1"},
         {"event": "p", "error": f"refused {named('metrics')} {named('file')}"},
     ]
@@ -61,6 +65,7 @@ async def test_bundle_says_what_is_wrong_and_has_no_secret_of_any_kind(
         "SOME_PASSWORD_FILE": str(password_file),
     }
     output = tmp_path / "bundle.tar.gz"
+    output.touch(mode=0o644)
     done = preloaded.command(
         "support-bundle", "--output", str(output), "--logs", str(logs), "--json",
         environment=environment,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from farmiq.cli import agent, app
+from farmiq.cli import agent, app, terminal
 from farmiq.device import status
 from farmiq.device.buffer import store
 from farmiq.device.buffer.store import Tx
@@ -54,6 +54,7 @@ def test_status_of_a_buffer_with_failures_exits_3(folder: Path) -> None:
     assert "1 refused" in ask(folder, "status").stdout
 
 
+AT = "2026-03-01T06:00:00Z"
 GOOD = {
     "running": True,
     "state": "online",
@@ -74,6 +75,8 @@ GOOD = {
         ({"uploads_away": "503 BUSY"}, "uploads    NOT possible: 503 BUSY", 3),
         ({"scale_ok": False}, "scale      NOT good", 3),
         ({"camera_ok": False}, "camera     NOT good", 3),
+        ({}, "receipt    none yet", 0),
+        ({"last_receipt_at": AT}, f"receipt    {terminal.local(AT)}", 0),
     ],
 )
 def test_status_of_a_running_agent_comes_from_its_page(

@@ -84,6 +84,12 @@ def test_a_phase_takes_its_own_in_order() -> None:
     assert migrations.chosen([*pre, *post], "all") == [*pre, *post]
 
 
+def test_start_of_a_site_leaves_the_newest_cleanup_to_a_person() -> None:
+    newest = Migration("0004_post_d", "")
+    assert migrations.chosen([*FILES, newest], "needed") == FILES
+    assert migrations.chosen([newest], "needed") == []
+
+
 @pytest.mark.parametrize("phase", ["pre", "post"])
 def test_a_cleanup_that_was_skipped_is_not_overtaken(phase: str) -> None:
     with pytest.raises(MigrationError, match="0002_post_b of an earlier version was never applied"):

@@ -1,5 +1,6 @@
 """Who is to be called: what is open, fresh and not held, once each."""
 
+from farmiq.cloud.episodes import WINDOWS_OF_EPISODE
 from farmiq.plumbing import db
 
 # What edges raise themselves, by the code of their alert, and the total that says the same.
@@ -18,6 +19,8 @@ SAME_FACT = {
 async def page(tx: db.Connection, *, limit: int) -> int:
     """Call people about what is open, fresh and not held, once each; returns how many episodes.
 
+    While the newest values are on the clear side nobody is called: they are fresh, the trouble
+    is not.
     An open edge.heard episode holds the rules about that edge's totals and about what no longer
     comes from its farms; so does an edge that is about to get one, or that is back and has not sent
     everything yet. One without a key holds nothing, nor one whose farm another edge speaks for. A
@@ -27,7 +30,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
     called.
     """
     cursor = await tx.execute(
-        """
+        f"""
         with clock as materialized (select fn_now() as now),
         fact as materialized (
           select f.code, f.signal
@@ -48,13 +51,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
             and k.edge_cluster_id = h.edge_cluster_id and k.revoked_at is null)
         ), candidate as materialized (
           select e.tenant_id, e.episode_id, coalesce(
-            (select 'window:' || w.window_id from alert_windows w
-             where w.tenant_id = e.tenant_id and w.begin_at <= clock.now and w.end_at > clock.now
-               and (w.farm_id is null or w.farm_id = e.farm_id)
-               and (w.barn_id is null or w.barn_id = e.barn_id)
-               and (w.device_id is null or w.device_id = e.device_id)
-               and (w.edge_cluster_id is null or w.edge_cluster_id = e.edge_cluster_id)
-               and (w.rule_id is null or w.rule_id = e.rule_id)
+            (select 'window:' || w.window_id from {WINDOWS_OF_EPISODE}
              order by w.end_at desc limit 1),
             (select 'episode:' || p.episode_id from alert_episodes p
              where p.tenant_id = e.tenant_id and p.signal = 'edge.heard'
@@ -91,6 +88,9 @@ async def page(tx: db.Connection, *, limit: int) -> int:
               select from edge h where h.tenant_id = e.tenant_id and e.farm_id = any (h.farms)
                 and not h.is_behind) as is_covered) o
           where e.state = 'active' and e.paged_at is null
+            and not exists (select from alert_states s where s.tenant_id = e.tenant_id
+              and s.signal = e.signal and s.subject = e.subject
+              and s.states -> e.rule_id -> 'state' ->> 'clear_since' is not null)
             and e.last_at >= clock.now - case
               when e.signal like 'kpi.%%' or e.signal like 'camera.%%' or e.source = 'camera'
               then interval '24 hours' else interval '15 minutes' end
@@ -109,7 +109,7 @@ async def page(tx: db.Connection, *, limit: int) -> int:
           on conflict on constraint alert_steps_pkey do nothing
         )
         select count(*) from paged where paged_at is not null
-        """,
+        """,  # noqa: S608 - a constant
         {"limit": limit, "codes": [*SAME_FACT], "signals": [*SAME_FACT.values()]},
     )
     row = await cursor.fetchone()

@@ -44,12 +44,17 @@ async def see_again(tx: db.Connection, sightings: Sequence[Sighting]) -> None:
 async def history(
     tx: db.Connection, tenant_id: str, causes: Collection[str], *, since: datetime
 ) -> list[Past]:
-    """Episodes of these causes that were open at `since` or later, oldest first."""
+    """Episodes of these causes that were open at `since` or later, oldest first.
+
+    What a person ended was over with its last value, as in `raise_episodes`.
+    """
     return await db.fetch_as(
         tx,
         Past,
         """
-        select episode_id, cause, opened_at, resolved_at, raised_at,
+        select episode_id, cause, opened_at,
+          case when ended_reason = 'person' then greatest(opened_at, last_at) else resolved_at end
+            as resolved_at, raised_at,
           paged_at is not null as is_paged,
           ended_reason is not null and ended_reason <> 'rule' as is_fixed
         from alert_episodes

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from farmiq.cloud.clocks import edges_agree
 from farmiq.plumbing import db, log
-from farmiq.plumbing.runtime import clock
 from farmiq.plumbing.runtime.clock import AgeGuard, Do, Steadiness
 
 NAME = "calendar.clock"
@@ -96,19 +96,3 @@ class CalendarClock:
             self._warned.add(event)
             reason = f"the database's clock has jumped by {jump_s:.0f} s: {effect} {_UNTIL}"
             log.get(NAME).warning(event, reason=reason)
-
-
-async def edges_agree(tx: db.Connection) -> bool:
-    """Whether most edges that were heard within ten minutes have the same time as we."""
-    agree: bool = await db.fetch_value(
-        tx,
-        """
-        select count(*) filter (where abs(h.clock_offset_s) <= %s)
-          > count(*) filter (where abs(h.clock_offset_s) > %s)
-        from edge_heartbeats h
-        where h.received_at between fn_now() - interval '10 minutes' and fn_now()
-        """,
-        clock.MAX_DRIFT_S,
-        clock.MAX_DRIFT_S,
-    )
-    return agree

@@ -107,9 +107,29 @@ class WeighingImage(api.Model):
     here: bool
 
 
+class WeighingEstimate(api.Model):
+    """What a model made of the images; it never replaces the scale.
+
+    Without a weight `reason` says why; `low_kg` to `high_kg` holds 90 % of true weights, and
+    `confidence` is the probability of an error of at most 5 %. `is_shadow`: the model is not used.
+    """
+
+    inference_result_id: UUID
+    predicted_weight_kg: float | None
+    low_kg: float | None
+    high_kg: float | None
+    confidence: float
+    model_version: str
+    is_shadow: bool
+    reason: str | None
+
+
 class WeighingInFull(Weighing):
+    """`estimate` is null until the images were looked at."""
+
     events: list[WeighingEvent]
     images: list[WeighingImage]
+    estimate: WeighingEstimate | None
 
 
 @dataclass(frozen=True)
@@ -167,7 +187,7 @@ class WeighingApi(api.Routes):
         session_id: PathId,
         _: Annotated[CompanyFilter, Query()],
     ) -> Any:
-        """One weigh session with its events and images."""
+        """One weigh session with its events, images and the estimate from these."""
         signed_in = await self.pages.must_be_signed_in(request)
         async with self.pages.as_person(request, signed_in) as connection:
             zone = (await self.pages.company(connection, signed_in)).timezone
@@ -178,11 +198,15 @@ class WeighingApi(api.Routes):
                 raise HttpError(404, "there is no such weighing")
             events = await queries.events(connection, session_id)
             here = await queries.here(connection, weighing.media_ids)
+            estimate = await queries.estimate(connection, weighing)
         response.headers.update(api.NO_STORE)
         images = [
             {"media_id": media_id, "here": media_id in here} for media_id in weighing.media_ids
         ]
-        return {**_row(weighing), "events": events, "images": images}
+        shown = estimate and {
+            name: getattr(estimate, name) for name in WeighingEstimate.model_fields
+        }
+        return {**_row(weighing), "events": events, "images": images, "estimate": shown}
 
 
 def _row(weighing: weighings.Weighing) -> dict[str, Any]:

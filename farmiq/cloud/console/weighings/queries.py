@@ -17,11 +17,10 @@ MAX_A_DAY = 20_000
 MAX_EVENTS = 1000
 
 _STATE = f"case when {sessions.OVERDUE_SQL} then 'INCOMPLETE' else w.status end"
-# The batch that its station or edge named, else the one that was in the barn on that local day.
+# The batch that its station named, else the one that was in the barn on that local day.
 _BATCH = """
-case when w.batch_id is not null or w.clock_suspect then w.batch_id
-  else fn_batch_at(w.tenant_id, w.farm_id, w.barn_id,
-    fn_farm_date(w.tenant_id, w.farm_id, w.start_at)) end
+case when w.clock_suspect then w.batch_id
+  else fn_batch_of(w.tenant_id, w.farm_id, w.barn_id, w.batch_id, w.batch_derived, w.start_at) end
 """
 _COLUMNS = f"""
   w.session_id, w.farm_id, w.barn_id, w.device_id, {_STATE} as state, w.status, w.start_at,
@@ -156,7 +155,7 @@ async def estimate(connection: db.Connection, weighing: Weighing) -> Estimate | 
         connection,
         Estimate,
         """
-        select e.predicted_weight_kg, e.confidence, e.model_version,
+        select e.inference_result_id, e.predicted_weight_kg, e.confidence, e.model_version,
           (e.payload ->> 'low_kg')::double precision as low_kg,
           (e.payload ->> 'high_kg')::double precision as high_kg, e.payload ->> 'reason' as reason,
           coalesce((e.payload ->> 'is_shadow')::boolean, false) as is_shadow,

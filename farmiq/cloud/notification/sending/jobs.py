@@ -24,6 +24,7 @@ from farmiq.cloud.notification.sending.senders import DeliveryError, Senders
 from farmiq.cloud.notification.sending.store import Claimed, Limits
 from farmiq.plumbing import backoff, db, log
 from farmiq.plumbing.retry import RetryPolicy
+from farmiq.plumbing.runtime.clock import AgeGuard
 from farmiq.plumbing.sealing import Sealer, SealError
 
 EVERY_S = 0.5
@@ -62,6 +63,11 @@ class Routing:
     async def escalate(self) -> dict[str, object]:
         async with db.transaction(self.pool) as tx:
             return {"escalated": await steps.escalate(tx, limit=MAX_STEPS)}
+
+    async def reset_far_future(self) -> dict[str, object]:
+        async with db.transaction(self.pool) as tx:
+            count = await store.reset_far_future(tx, claim_s=CLAIM_S, route_s=ROUTE_AGAIN_S)
+        return {"count": count}
 
     async def route(self) -> dict[str, object]:
         """Make the messages of steps that nobody was told of yet."""
@@ -133,6 +139,10 @@ class Delivery:
     sending: dict[UUID, "asyncio.Task[None]"] = field(default_factory=dict)
     in_flight: Counter[Key] = field(default_factory=Counter)
     failing: set[Key] = field(default_factory=set)
+    guard: AgeGuard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guard = AgeGuard(self.pool, "notification.give_up")
 
     async def run(self) -> None:
         """Run for ever; a database that is away only delays messages."""
@@ -290,8 +300,9 @@ class Delivery:
     async def _failed(self, message: Claimed, error: DeliveryError) -> None:
         text, permanent = str(error), error.permanent
         # A test shows whether the channel works now.
-        if not permanent and (message.age_s >= GIVE_UP_AFTER_S or message.step == "test"):
-            permanent = True
+        if not permanent:
+            is_old = message.age_s >= GIVE_UP_AFTER_S and not await self.guard.look()
+            permanent = is_old or message.step == "test"
         if not error.permanent:
             self.failing.add((message.tenant_id, message.channel_id))
         MESSAGES.labels(kind=message.kind or "none", outcome="failed").inc()

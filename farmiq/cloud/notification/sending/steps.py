@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from farmiq.cloud.episodes import WINDOWS_OF_EPISODE
 from farmiq.cloud.notification import rules
 from farmiq.cloud.notification.rules import Earlier
 from farmiq.cloud.notification.words import Facts
@@ -16,21 +17,35 @@ _SHIPPED = {rule.rule_id: rule for rule in DEFAULTS}
 
 
 async def escalate(tx: db.Connection, *, limit: int) -> int:
-    """Add the step `escalated` of episodes that nobody has acknowledged for too long."""
+    """Add the step `escalated` of episodes that nobody has acknowledged for too long.
+
+    Since the first message was to be sent: quiet hours of the first person wake nobody else. Not
+    during maintenance.
+    """
     cursor = await tx.execute(
-        """
+        f"""
+        with clock as materialized (select fn_now() as now)
         insert into alert_steps (tenant_id, episode_id, step, created_at)
-        select e.tenant_id, e.episode_id, 'escalated', fn_now()
-        from alert_episodes e left join alert_settings s using (tenant_id)
-        where e.state = 'active' and e.held_by is null and e.paged_at <= fn_now()
+        select e.tenant_id, e.episode_id, 'escalated', clock.now
+        from clock cross join alert_episodes e
+          left join alert_settings s on s.tenant_id = e.tenant_id
+          cross join lateral (select clock.now
             - case when s.tenant_id is null then %s else s.escalate_after_min end
-              * interval '1 minute'
+              * interval '1 minute' as at) latest
+        where e.state = 'active' and e.held_by is null
+          -- Who was called while the clock was ahead has had time by now.
+          and (e.paged_at > clock.now + interval '1 hour' or e.paged_at <= latest.at)
           and not exists (
             select from alert_steps k where k.tenant_id = e.tenant_id
               and k.episode_id = e.episode_id and k.step = 'escalated')
+          and coalesce((select min(m.send_after) from alert_messages m
+            where m.tenant_id = e.tenant_id and m.episode_id = e.episode_id
+              and m.step in ('opened', 'worsened')
+              and m.send_after < clock.now + interval '2 days'), latest.at) <= latest.at
+          and not exists (select from {WINDOWS_OF_EPISODE})
         order by e.paged_at limit %s
         on conflict on constraint alert_steps_pkey do nothing
-        """,
+        """,  # noqa: S608 - a constant
         (ESCALATE_AFTER_MIN, limit),
     )
     return cursor.rowcount
@@ -51,15 +66,18 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
     """
     rows = await db.fetch_dicts(
         tx,
-        """
+        f"""
+        with clock as materialized (select fn_now() as now)
         select s.tenant_id, s.episode_id, s.step, s.created_at, e.source, e.severity, e.message,
           e.state, e.signal, e.rule_id, r.rule, e.farm_id, f.name as farm,
           e.barn_id, b.name as barn, e.device_id, e.edge_cluster_id, e.batch_id,
           coalesce(f.timezone, c.timezone) as timezone, e.opened_at, e.resolved_at, e.first_value,
           e.worst_value, e.last_value, e.acknowledged_by, e.note, e.ended_reason,
           case when a.tenant_id is null then %(default_min)s else a.escalate_after_min end
-            as minutes_unanswered
-        from alert_steps s
+            as minutes_unanswered,
+          case when s.step = 'worsened' then (select max(w.end_at) from {WINDOWS_OF_EPISODE})
+            end as held_until
+        from clock cross join alert_steps s
         join alert_episodes e using (tenant_id, episode_id)
         join companies c using (tenant_id)
         left join alert_settings a using (tenant_id)
@@ -75,7 +93,7 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
               < (s.created_at, array_position(%(order)s::text[], s.step)))
         order by s.created_at limit %(limit)s
         for update of s skip locked
-        """,
+        """,  # noqa: S608 - a constant
         {
             "default_min": ESCALATE_AFTER_MIN,
             "order": ["opened", "worsened", "escalated", "acknowledged", "resolved"],
@@ -86,7 +104,9 @@ async def take_steps(tx: db.Connection, *, limit: int) -> list[PendingStep]:
 
 
 def _pending_step(row: dict[str, Any]) -> PendingStep:
-    created_at, rule_id, own = (row.pop(name) for name in ("created_at", "rule_id", "rule"))
+    created_at, held_until, rule_id, own = (
+        row.pop(name) for name in ("created_at", "held_until", "rule_id", "rule")
+    )
     rule = _SHIPPED.get(rule_id) if own is None else alert_rules.read(own)
     step = rules.Step(
         step=row["step"],
@@ -95,6 +115,7 @@ def _pending_step(row: dict[str, Any]) -> PendingStep:
         farm_id=row["farm_id"],
         state=row["state"],
         acknowledged_by=row["acknowledged_by"],
+        held_until=held_until,
     )
     return PendingStep(step, Facts(**row, rule=rule))
 

@@ -65,7 +65,7 @@ async def tests_of_last_hour(tx: db.Connection, tenant_id: str) -> int:
         tx,
         """
         select count(*) from alert_messages where tenant_id = %s and step = 'test'
-          and created_at > fn_now() - interval '1 hour'
+          and created_at between fn_now() - interval '1 hour' and fn_now() + interval '1 hour'
         """,
         tenant_id,
     )
@@ -394,6 +394,31 @@ async def put_off(tx: db.Connection, message: Claimed, *, delay_s: float, error:
         """,
         (delay_s, error, message.tenant_id, message.message_id),
     )
+
+
+async def reset_far_future(tx: db.Connection, *, claim_s: float, route_s: float) -> int:
+    """Messages and steps that were claimed or put off while the clock was ahead are due now.
+
+    Nothing is put off for more than an hour but by quiet hours, which a clock that is right plans.
+    """
+    messages = await tx.execute(
+        """
+        update alert_messages set next_attempt_at = least(next_attempt_at, fn_now()),
+          claimed_until = null
+        where state = 'pending' and (claimed_until > fn_now() + 2 * %s * interval '1 second'
+          or (next_attempt_at > fn_now() + interval '2 hours'
+            and (next_attempt_at <> send_after or created_at > fn_now() + interval '1 hour')))
+        """,
+        (claim_s,),
+    )
+    steps = await tx.execute(
+        """
+        update alert_steps set route_after = null
+        where routed_at is null and route_after > fn_now() + 2 * %s * interval '1 second'
+        """,
+        (route_s,),
+    )
+    return messages.rowcount + steps.rowcount
 
 
 async def behind_s(tx: db.Connection) -> float:

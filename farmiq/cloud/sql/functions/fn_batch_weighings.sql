@@ -1,6 +1,7 @@
 -- The weighings of a batch on these local dates of its farm, and which of them are outliers: of five
 -- or more of a day, those further from its median than 3.5 times the larger of 1.4826 MAD and 2 %.
--- A session counts for the batch that it names, else for the one that was in the barn that day.
+-- A session counts for the batch that it names, else for the one that was in the barn that day; a
+-- batch that its edge derived counts as fn_batch_of says.
 create or replace function fn_batch_weighings(
   tenant text, batch text, first_date date, last_date date
 ) returns table (
@@ -35,6 +36,15 @@ as $$
       and s.start_at >= p.begin_at and s.start_at < p.end_at
     where s.batch_id is null
       and s.status = 'finalized' and s.final_weight_kg is not null and not s.clock_suspect
+    union all
+    select s.session_id, s.final_weight_kg, s.start_at, s.device_id, p.zone
+    from span p join public.weight_sessions s
+      on s.tenant_id = p.tenant_id and s.farm_id = p.farm_id and s.barn_id = p.barn_id
+      and s.start_at >= p.begin_at and s.start_at < p.end_at
+    where s.batch_derived and s.batch_id <> p.batch_id
+      and s.status = 'finalized' and s.final_weight_kg is not null and not s.clock_suspect
+      and public.fn_batch_of(s.tenant_id, s.farm_id, s.barn_id, s.batch_id, true, s.start_at)
+        = p.batch_id
   ), dated as materialized (
     select w.*, (w.start_at at time zone w.zone)::date as on_date from weighed w
   ), middle as (

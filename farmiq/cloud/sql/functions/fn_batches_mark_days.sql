@@ -28,7 +28,10 @@ begin
     union all
     select e.farm_id, e.barn_id, e.occurred_at from public.feed_events e
     where e.tenant_id = changed.tenant_id and e.payload ->> 'batch_id' = changed.batch_id
-      and e.payload -> 'batch_derived' = 'true') e
+      and e.payload -> 'batch_derived' = 'true'
+    union all
+    select s.farm_id, s.barn_id, s.start_at from public.weight_sessions s
+    where s.tenant_id = changed.tenant_id and s.batch_id = changed.batch_id and s.batch_derived) e
     join public.batches c
       on c.tenant_id = changed.tenant_id and c.farm_id = e.farm_id and c.barn_id = e.barn_id
       and c.batch_id <> changed.batch_id

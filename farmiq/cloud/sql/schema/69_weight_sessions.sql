@@ -30,6 +30,8 @@ create table weight_sessions (
   -- Where the animal stood, and whether the clock of an event's device cannot be right.
   station_id text,
   clock_suspect boolean not null default false,
+  -- Whether batch_id was derived from the barn, not named by the device (fn_batch_of).
+  batch_derived boolean not null default false,
   constraint weight_sessions_pkey primary key (tenant_id, session_id)
 );
 create index weight_sessions_start_at_idx on weight_sessions
@@ -39,6 +41,10 @@ create index weight_sessions_batch_idx on weight_sessions (tenant_id, batch_id, 
   where status = 'finalized' and final_weight_kg is not null and not clock_suspect;
 create index weight_sessions_barn_idx on weight_sessions (tenant_id, farm_id, barn_id, start_at)
   where batch_id is null and status = 'finalized' and final_weight_kg is not null
+    and not clock_suspect;
+create index weight_sessions_derived_idx on weight_sessions
+  (tenant_id, farm_id, barn_id, start_at)
+  where batch_derived and status = 'finalized' and final_weight_kg is not null
     and not clock_suspect;
 
 alter table weight_sessions enable row level security;

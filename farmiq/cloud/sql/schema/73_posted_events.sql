@@ -23,6 +23,10 @@ create index posted_events_event_id_idx on posted_events (tenant_id, event_id);
 create index posted_events_batch_idx on posted_events
   (tenant_id, (event -> 'payload' ->> 'batch_id'))
   where (event -> 'payload' ->> 'batch_id') is not null;
+create index posted_events_medicine_idx on posted_events
+  (tenant_id, (event ->> 'farm_id'), (event ->> 'barn_id'))
+  where event_type = 'barn.record.created'
+    and (event -> 'payload' ->> 'record_type') in ('treatment', 'vaccination');
 create index posted_events_pending_idx on posted_events (event_type, posted_at)
   where published_at is null;
 

@@ -129,7 +129,8 @@ async def entries(
               value_number as number, value_text as text, unit, product as detail, occurred_at,
               recorded_by_ref as entered_by,
               exists (select from barn_records n
-                where n.tenant_id = r.tenant_id and n.replaces = r.record_id) as is_replaced
+                where n.tenant_id = r.tenant_id and n.replaces = r.record_id
+                  and (n.farm_id = r.farm_id or r.device_id is null)) as is_replaced
             from barn_records r where %(barn)s and tenant_id = %(tenant)s
               and (%(devices)s or device_id is null)
             order by occurred_at desc limit %(limit)s)

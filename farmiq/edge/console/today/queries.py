@@ -92,7 +92,8 @@ async def day(connection: db.Connection, tenant_id: str, *, begin: datetime, end
             where r.tenant_id = %(tenant)s and r.record_type = 'mortality'
               and r.occurred_at >= %(begin)s and r.occurred_at < %(end)s
               and not exists (select from barn_records n
-                where n.tenant_id = r.tenant_id and n.replaces = r.record_id)), 0) as dead,
+                where n.tenant_id = r.tenant_id and n.replaces = r.record_id
+                  and (n.farm_id = r.farm_id or r.device_id is null))), 0) as dead,
           coalesce((select sum(i.quantity_kg) from feed_intakes i
             where i.tenant_id = %(tenant)s and i.occurred_at >= %(begin)s
               and i.occurred_at < %(end)s

@@ -64,8 +64,9 @@ async def estimate(connection: db.Connection, tenant_id: str, session_id: UUID) 
         connection,
         Estimate,
         """
-        select r.predicted_weight_kg, r.confidence, r.model_version, r.low_kg, r.high_kg, r.reason,
-          r.is_shadow, r.n_train, r.cv_mape, m.baseline_mape,
+        select r.id as inference_result_id, r.predicted_weight_kg, r.confidence,
+          r.model_version, r.low_kg, r.high_kg, r.reason, r.is_shadow, r.n_train, r.cv_mape,
+          m.baseline_mape,
           coalesce(d.sessions, 0) as sessions, d.mape, d.coverage
         from inference_results r
           left join vision_models m on m.tenant_id = r.tenant_id and m.farm_id = r.farm_id

@@ -55,6 +55,26 @@ async def test_episode_ended_by_hand_stays_so_until_the_values_were_clear(alerts
     ]  # fmt: skip
 
 
+async def test_values_that_lag_open_another_episode_after_one_was_ended_by_hand(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule()
+    at = now() - 30 * MINUTE
+    await alerts.send(alerts.reading(at, 40.0))
+    await end(alerts)
+    await alerts.send(
+        alerts.reading(at + 10 * MINUTE, 20.0), alerts.reading(at + 15 * MINUTE, 40.0)
+    )
+    await alerts.send(alerts.reading(now(), 41.0))
+    await alerts.looks.page()
+    assert reasons(alerts) == [(HOT, "resolved", "person"), (HOT, "active", None)]
+    assert alerts.steps() == [(HOT, "opened")]
+    # A late value does not take it back.
+    await alerts.send(alerts.reading(at + 5 * MINUTE, 42.0))
+    await alerts.settle()
+    assert reasons(alerts) == [(HOT, "resolved", "person"), (HOT, "active", None)]
+
+
 async def test_ending_what_is_over_or_unknown_changes_nothing(alerts: Alerts) -> None:
     await alerts.rule()
     await alerts.send(alerts.reading(now(), 40.0))
@@ -112,6 +132,30 @@ async def test_episode_of_a_revoked_device_ends_and_its_silence_calls_nobody(
     await alerts.looks.prune()
     await alerts.looks.look_for_silence()
     assert [row[1:] for row in reasons(alerts)] == [("resolved", "revoked")]
+
+
+async def test_what_an_edge_found_ends_when_its_keys_are_revoked(alerts: Alerts) -> None:
+    await alerts.rule()
+    alerts.beat()
+    at = now() - MINUTE
+    await alerts.take_edge(
+        alerts.edge_alert("opened", ids.new(), at),
+        alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/d"),
+        alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/e"),
+    )
+    # Another edge brings the values of one device.
+    await alerts.send(alerts.reading(at, 40.0))
+    await alerts.looks.page()
+    await alerts.looks.prune()
+    assert {row[1:] for row in reasons(alerts)} == {("active", None)}
+    alerts.owner("update edge_keys set revoked_at = now()")
+    await alerts.looks.prune()
+    assert set(reasons(alerts)) == {
+        ("edge:edge-01|broker.store|broker", "resolved", "edge"),
+        ("rule:hot|f/1/e", "resolved", "edge"),
+        (HOT, "active", None),
+    }
+    assert [step for _, step in alerts.steps()].count("resolved") == 2
 
 
 async def test_episode_of_a_device_that_is_silent_for_a_month_ends(alerts: Alerts) -> None:

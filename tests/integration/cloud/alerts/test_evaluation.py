@@ -143,6 +143,34 @@ async def test_condition_still_true_at_the_newest_value_calls_once(alerts: Alert
     assert alerts.steps() == [(HOT, "opened"), (HOT, "resolved")]
 
 
+async def test_old_heat_whose_newest_value_is_clear_calls_nobody_until_it_is_hot_again(
+    alerts: Alerts,
+) -> None:
+    await alerts.rule(for_s=600, clear_for_s=300)
+    begin = now() - 3 * HOUR
+    await alerts.send(*(alerts.reading(begin + n * 5 * MINUTE, 40.0) for n in range(4)))
+    await alerts.send(alerts.reading(now() - MINUTE, 20.0))
+    await alerts.looks.page()
+    assert alerts.steps() == []
+    await alerts.send(alerts.reading(now(), 40.0))
+    await alerts.looks.page()
+    assert alerts.steps() == [(HOT, "opened")]
+
+
+async def test_backlog_that_comes_behind_live_values_calls_nobody(alerts: Alerts) -> None:
+    """As an edge drains an outage: what is new first, then what it stored, the oldest first."""
+    await alerts.rule(for_s=600, clear_for_s=300)
+    await alerts.send(*(alerts.reading(now() - n * MINUTE, 20.0) for n in (4, 3, 2, 1, 0)))
+    begin = now() - 72 * HOUR
+    await alerts.send(*(alerts.reading(begin + n * 5 * MINUTE, 40.0) for n in range(4)))
+    await alerts.settle()
+    assert [row[1] for row in alerts.episodes()] == ["active"]
+    await alerts.send(alerts.reading(begin + HOUR, 20.0), alerts.reading(begin + 2 * HOUR, 20.0))
+    await alerts.settle()
+    assert [row[1] for row in alerts.episodes()] == ["resolved"]
+    assert alerts.steps() == []
+
+
 async def test_late_value_that_shows_it_never_was_withdraws_and_tells_the_end(
     alerts: Alerts,
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from farmiq import crash, services
 from farmiq.cloud import bus
+from farmiq.cloud.alerts.evaluating.past import READING
 from farmiq.messages import bus as envelopes
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.catalogue import BUS
@@ -82,6 +83,26 @@ async def test_values_and_alerts_of_the_bus_become_steps_within_seconds(
     for work in (bus.ALERTS, bus.EDGE):
         await until(partial(_none_waiting, url, work.queue))
         assert await waiting(url, work.dead_letters) == 0
+
+
+async def test_what_a_clock_that_was_ahead_has_put_off_is_due_when_it_is_back(
+    alerts: Alerts, tasks: asyncio.TaskGroup
+) -> None:
+    alerts.owner(
+        "insert into alert_readings (tenant_id, farms, barns, devices, metrics, units, moments, "
+        "numbers, due_at) values ('t-001', '{f}', '{1}', '{d}', '{temperature}', '{C}', "
+        "array[now()], '{20}', now() + interval '3 days')"
+    )
+    alerts.owner(
+        "insert into alert_rechecks (tenant_id, signal, subject, event_id, occurred_at, due_at) "
+        "values ('t-001', 'telemetry.temperature', 'f/1/d', %s, now(), now() + interval '3 days')",
+        READING,
+    )
+    (service,) = (service for service in services.SERVICES if service.name == NAME)
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(service.load()(alerts.site.settings, server))  # type: ignore[arg-type]
+    waiting_rows = "select 1 from alert_readings union all select 1 from alert_rechecks"
+    await until(lambda: not alerts.owner(waiting_rows), within_s=30)
 
 
 async def test_readings_that_an_earlier_version_left_in_the_queue_are_taken(

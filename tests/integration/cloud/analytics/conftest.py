@@ -104,10 +104,17 @@ class Analytics:
         return self.event("barn.record.created", at, said, **changes)
 
     def weighing(
-        self, at: datetime, weight_kg: float, *, batch_id: str | None = None, **changes: Any
+        self,
+        at: datetime,
+        weight_kg: float,
+        *,
+        batch_id: str | None = None,
+        derived: bool = False,
+        **changes: Any,
     ) -> list[BusEvent]:
         session: dict[str, Any] = {"session_id": ids.new(), **changes}
         created = {"status": "created", "batch_id": batch_id, "initial_weight_kg": None}
+        created |= {"batch_derived": True} if derived else {}
         ended = {
             "status": "finalized", "final_weight_kg": weight_kg, "image_count": 0,
             "inference_result_id": None,
@@ -195,6 +202,10 @@ class Analytics:
             "source_event_count, expected_value, difference from kpi_daily "
             "where value is not null order by 1, 4, 5, 6"
         )
+
+    def safe_from(self, batch_id: str = "b") -> date | None:
+        ((day,),) = self.owner("select fn_safe_to_sell_from(%s, %s)", self.tenant_id, batch_id)
+        return day
 
     def revisions(self) -> dict[tuple[str, str, str], int]:
         rows = self.owner("select batch_id, kpi_date::text, kpi_type, revision from kpi_daily")

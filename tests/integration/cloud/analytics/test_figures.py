@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 import pytest
 
-from tests.integration.cloud.analytics.conftest import Analytics, at, on, shuffled
+from tests.integration.cloud.analytics.conftest import PLACED_ON, Analytics, at, on, shuffled
 
 
 async def weigh(farm: Analytics, day: int, *weights: float, **more: str) -> None:
@@ -334,6 +334,27 @@ async def test_session_counts_for_the_batch_it_names_before_that_of_the_barn(
     await farm.send(*farm.weighing(at(2), 3.0, batch_id="unknown"))
     await farm.settle()
     assert (on(2), "weight_mean") not in farm.figures("b")
+
+
+async def test_weighing_of_an_edge_with_old_batches_counts_for_the_batch_in_the_barn(
+    analytics: Analytics,
+) -> None:
+    """The edge derived the batch that was there by its last copy of the master data."""
+    farm = analytics
+    farm.farm()
+    farm.batch("old")
+    await farm.send(
+        *farm.weighing(at(3), 1.0, batch_id="old", derived=True),
+        *farm.weighing(at(6), 2.0, batch_id="old", derived=True),
+    )
+    await farm.settle()
+    assert farm.figures("old")[on(6), "weight_mean"] == 2.0
+    farm.owner("update batches set closed_on = %s", PLACED_ON + timedelta(days=4))
+    farm.batch("new", placed_on=PLACED_ON + timedelta(days=5))
+    await farm.settle()
+    assert (on(6), "weight_mean") not in farm.figures("old")
+    assert farm.figures("old")[on(3), "weight_mean"] == 1.0
+    assert farm.figures("new")[on(6), "weight_mean"] == 2.0
 
 
 async def test_weighing_that_comes_after_the_end_of_its_session_is_counted(

@@ -106,6 +106,27 @@ async def test_events_of_the_bus_become_figures_and_events(
     assert payload["value"] == 90.0
 
 
+async def test_what_a_clock_that_was_ahead_has_put_off_is_due_when_it_is_back(
+    analytics: Analytics, tasks: asyncio.TaskGroup
+) -> None:
+    analytics.farm()
+    analytics.batch()
+    analytics.owner("update analytics_dirty_days set due_at = now() + interval '3 days'")
+    assert analytics.owner("select 1 from analytics_dirty_days")
+    analytics.owner(
+        "insert into analytics_pending (tenant_id, event_id, family, next_look_at) "
+        "values ('t-001', gen_random_uuid(), 'feed', now() + interval '3 days')"
+    )
+    (service,) = (s for s in services.SERVICES if s.name == "cloud-analytics-service")
+    server = http.HttpServer(title="test", version="0")
+    tasks.create_task(service.load()(analytics.site.settings, server))  # type: ignore[arg-type]
+    put_off = (
+        "select 1 from analytics_dirty_days union all select 1 from analytics_pending "
+        "where next_look_at > now() + interval '1 day'"
+    )
+    await until(lambda: not analytics.owner(put_off), within_s=30)
+
+
 async def _none_waiting(url: str, queue: str) -> bool:
     return await waiting(url, queue) == 0
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from farmiq.cli import app
+from farmiq.cli import app, camera, terminal
 from farmiq.cloud.camera.accounts import service
 from farmiq.cloud.camera.accounts.api import ROOT
 from tests.integration.cloud.camera.conftest import Accounts
 from tests.support import any_request
+
+AT = "2026-03-01T06:00:00Z"
 
 
 def test_the_first_day_on_the_command_line(
@@ -42,15 +44,22 @@ def run(*words: str, who: str = "admin@one.farm", code: int = 0) -> Any:
     return json.loads(result.output) if "--json" in words and not code else result.output
 
 
+def test_image_in_a_list_has_the_time_of_this_machine() -> None:
+    known = dict.fromkeys(("image_id", "quality", "device_name", "image_name"), "x")
+    row = {**known, "captured_at": AT, "status": "complete", "resend_requested_at": None}
+    assert f"  {terminal.local(AT)}  complete" in camera._image(row)[0]
+
+
 def first_day() -> None:
     run("program", "add", "Trial", "--type", "control")
     run("site", "add", "Barn", "--program", "Trial", "--timezone", "Asia/Bangkok")
-    camera = run(
+    device = run(
         "device", "add", "Device-001", "--mac", "a0:b1:c2:d3:e4:f5", "--site", "Barn",
         "--cron", "0 8,16 * * *", "--json",
     )  # fmt: skip
-    assert camera["mac"] == "A0B1C2D3E4F5"
+    assert device["mac"] == "A0B1C2D3E4F5"
     assert "Barn" in run("device", "ls")
+    assert terminal.local(device["created_at"]) in run("device", "show", "Device-001")
     assert (run("device", "update", "Device-001", "--slot", "3", "--json"))["slot_index"] == 3
     assert (run("site", "show", "Barn", "--json"))["program_name"] == "Trial"
     assert (run("program", "update", "Trial", "--inactive", "--json"))["is_active"] is False

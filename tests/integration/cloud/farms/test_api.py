@@ -223,6 +223,23 @@ async def test_csv_is_imported_whole_and_repeated_without_effect(registry: Regis
     assert [row[:3] for row in registry.actions()] == [("admin@hill.farm", "import", "farms")] * 2
 
 
+async def test_csv_that_is_valid_as_a_whole_is_imported_in_any_order(registry: Registry) -> None:
+    await farm(registry)
+    header = "batch_id,farm_id,barn_id,species,placed_count,placed_on,closed_on\n"
+    first = "a,n,1,broiler,10,2026-05-01,\n"
+    # The new batch comes before the line that closes the old one; then their days are shifted.
+    closed = "b,n,1,broiler,10,2026-06-06,2026-07-01\na,n,1,broiler,10,2026-05-01,2026-06-05\n"
+    later = "a,n,1,broiler,10,2026-05-01,2026-06-09\nb,n,1,broiler,10,2026-06-10,2026-07-01\n"
+    for lines, changed in ((first, 1), (closed, 2), (closed, 0), (later, 2), (closed, 2)):
+        trial = await registry.send("POST", "batches/import", header + lines, dry_run="true")
+        answer = await registry.send("POST", "batches/import", header + lines)
+        assert (trial.json()["changed"], answer.json()["changed"]) == (changed, changed)
+    # What cannot be stored in any order is still named, each line once.
+    wrong = "c,n,1,broiler,10,2026-06-30,\nd,n,1,broiler,10,2026-08-01,\n" + closed
+    answer = await registry.send("POST", "batches/import", header + wrong)
+    assert [d["field"] for d in answer.json()["error"]["details"]] == ["line 2"]
+
+
 async def test_csv_with_bad_lines_names_every_one_and_changes_nothing(registry: Registry) -> None:
     await farm(registry)
     header = "batch_id,farm_id,barn_id,species,placed_count,placed_on,closed_on\n"

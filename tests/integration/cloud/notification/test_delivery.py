@@ -170,10 +170,53 @@ async def test_message_is_given_up_after_a_day(
     await until(lambda: site.messages("error is not null") == [(True,)])
     site.resolve(episode)
     await until(lambda: len(site.messages()) == 2)
-    site.ahead("25 hours")
+    site.owner(
+        "update alert_messages set next_attempt_at = fn_now(), "
+        "send_after = send_after - interval '25 hours'"
+    )
     rows = await site.until_ended(2)
     # Who never heard of it does not hear of its end.
     assert [row[3] for row in rows] == ["failed", "dropped"]
+
+
+async def test_message_that_fails_while_the_clock_is_ahead_is_sent_when_it_is_back(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    await until(lambda: site.owner("select believed_at from believed_clock"))
+    await running.hook(receiver)
+    receiver.status = 503
+    site.open()
+    await until(lambda: site.messages("attempts") == [(1,)])
+    site.ahead("3 days")
+    await until(lambda: site.messages("state", "attempts") == [("pending", 2)])
+    receiver.status = 200
+    site.ahead("0")
+    assert await site.until_ended(1) == [("opened", "hook", "hook", "sent")]
+
+
+async def test_what_was_claimed_or_put_off_by_a_clock_that_was_ahead_goes_on(
+    site: Site, receiver: HttpReceiver
+) -> None:
+    async with started(site) as running:
+        await running.hook(receiver)
+        await running.hook(receiver, "other")
+        receiver.status = 503
+        site.open()
+        await until(lambda: [*map(bool, site.messages("error"))] == [True, True])
+    site.owner(
+        "update alert_messages set claimed_until = fn_now() + interval '3 days' "
+        "where channel_id = 'other'"
+    )
+    site.open()
+    site.owner(
+        "update alert_steps set route_after = fn_now() + interval '3 days' where routed_at is null"
+    )
+    site.owner("update alert_episodes set paged_at = fn_now() + interval '3 days'")
+    receiver.status = 200
+    async with started(site):
+        await site.until_ended(4)
+        escalated = "select count(*) from alert_steps where step = 'escalated'"
+        await until(lambda: site.owner(escalated) == [(2,)])
 
 
 async def test_receiver_that_hangs_does_not_hold_back_others(
@@ -412,6 +455,53 @@ async def test_second_person_is_told_if_nobody_acknowledges(
     assert site.owner("select episode_id from alert_messages where step = 'escalated'") == [
         (waits,)
     ]
+
+
+BOB: dict[str, Any] = {"name": "Bob", "level": 2, "addresses": {"mail": "bob@example.com"}}
+
+
+def escalated(site: Site) -> set[UUID]:
+    rows = site.owner("select episode_id from alert_steps where step = 'escalated'")
+    return {row[0] for row in rows}
+
+
+async def test_second_person_is_not_woken_while_the_first_has_quiet_hours(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    ((hour,),) = site.owner("select extract(hour from fn_now() at time zone 'UTC')::int")
+    begin, end = (f"{(hour + shift) % 24:02}:00" for shift in (-1, 2))
+    quiet_hours = {"from": begin, "until": end, "timezone": "UTC"}
+    await running.mail(mailbox, quiet_hours=quiet_hours)
+    await running.put("alert-contacts/bob", BOB)
+    warning, critical = site.open(severity="warning"), site.open(severity="critical")
+    await until(lambda: len(site.messages()) == 2)
+    site.ahead("16 minutes")
+    await until(lambda: escalated(site) == {critical})
+    site.ahead("4 hours")
+    await until(lambda: escalated(site) == {warning, critical})
+    await site.until_ended(4)
+
+
+async def test_maintenance_holds_an_escalation_and_what_became_worse(
+    site: Site, running: Running, mailbox: MailServer
+) -> None:
+    await running.mail(mailbox)
+    await running.put("alert-contacts/bob", BOB)
+    held, other = site.open(severity="warning"), site.open(severity="warning", barn_id="2")
+    await site.until_ended(2)
+    site.owner(
+        "insert into alert_windows (tenant_id, window_id, begin_at, end_at, reason, made_by, "
+        "barn_id) values ('hill', gen_random_uuid(), fn_now(), fn_now() + interval '2 hours', "
+        "'washing', 'x', '1')"
+    )
+    site.ahead("16 minutes")
+    worsen(site, held, "critical")
+    await until(lambda: escalated(site) == {other})
+    query = "select state, send_after > fn_now() from alert_messages where step = 'worsened'"
+    await until(lambda: site.owner(query) == [("pending", True)])
+    site.ahead("3 hours")
+    await until(lambda: escalated(site) == {held, other})
+    await site.until_ended(5)
 
 
 async def test_alert_that_nobody_is_told_of_is_logged_and_counted(

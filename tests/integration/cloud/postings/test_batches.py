@@ -6,7 +6,10 @@ import psycopg
 import pytest
 
 from farmiq.cloud import posting
+from farmiq.cloud.farms import store as farms
+from farmiq.cloud.farms.kinds import BATCHES
 from farmiq.cloud.identity.accounts import add_company
+from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.integration.cloud.postings.conftest import BARN, INTAKES, PLACE, Cloud
 from tests.support.until import until
@@ -90,6 +93,67 @@ async def test_treatment_whose_days_were_wrong_counts_for_both_batches(api: Clou
     assert safe_from(api, "flock-3") == "2026-02-15"
 
 
+async def test_treatment_counts_while_it_is_posted_and_not_stored_yet(api: Cloud) -> None:
+    stored = await api.entered(BARN, **CURE)
+    await until(lambda: api.count("barn_events") == 1)
+    with psycopg.connect(api.site.database.admin_url) as owner:
+        # Nothing is stored until this transaction ends.
+        owner.execute("lock table barn_events in exclusive mode")
+        await api.entered(BARN, **CURE | {"withdrawal_days": 3000})
+        assert safe_from(api, "flock-1") == "2034-04-20"
+        async with db.pool(api.site.database.url, name="test") as pool, pool.connection() as tx:
+            with pytest.raises(farms.RejectedError, match="not to be sold before 2034-04-20"):
+                await farms.remove(tx, BATCHES, "t-001", {"batch_id": "flock-1"})
+        # So do corrections, of what is stored and of what is not.
+        mistake = await api.entered(BARN, **CURE | {"withdrawal_days": 3600})
+        assert safe_from(api, "flock-1") == "2035-12-11"
+        await api.entered(BARN, **CURE | {"withdrawal_days": 1}, replaces=mistake["record_id"])
+        assert safe_from(api, "flock-1") == "2034-04-20"
+        await api.entered(BARN, **CURE | {"withdrawal_days": 3300}, replaces=stored["record_id"])
+        assert safe_from(api, "flock-1") == "2035-02-14"
+    await until(lambda: api.count("barn_events") == 5)
+    assert safe_from(api, "flock-1") == "2035-02-14"
+
+
+async def test_treatment_before_its_batch_is_registered_counts_while_it_is_not_stored(
+    api: Cloud,
+) -> None:
+    registered(api, "update batches set placed_on = '2026-03-01' where batch_id = 'flock-1'")
+    with psycopg.connect(api.site.database.admin_url) as owner:
+        owner.execute("lock table barn_events in exclusive mode")
+        assert (await api.entered(BARN, **CURE))["batch_id"] is None
+        registered(api, "update batches set placed_on = '2026-01-01' where batch_id = 'flock-1'")
+        assert safe_from(api, "flock-1") == "2026-02-15"
+    assert safe_from(api, "flock-2") == "None"
+
+
+def test_posted_treatments_of_a_batch_are_found_by_indexes(cloud_db: Database) -> None:
+    with psycopg.connect(cloud_db.admin_url) as owner:
+        add_company(owner, "t-001", name="One")
+        owner.execute(
+            """
+            insert into posted_events (tenant_id, idempotency_key, content_hash, event_id,
+              event_type, subject, event, posted_by, posted_at)
+            select 't-001', n::text, '', gen_random_uuid(), 'barn.record.created', n::text,
+              jsonb_build_object('farm_id', 'f', 'barn_id', (n % 100)::text, 'payload',
+                jsonb_build_object('batch_id', (n % 1000)::text, 'record_type', case n % 3
+                  when 0 then 'treatment' else 'water' end)), 'ann', now()
+            from generate_series(1, 6000) n
+            """
+        )
+        owner.execute("analyze")
+        for condition, index in (
+            ("batch_id = '3'", "posted_events_batch_idx"),
+            ("farm_id = 'f' and barn_id = '3'", "posted_events_medicine_idx"),
+        ):
+            query = (
+                "explain select * from posted_records where tenant_id = 't-001' and "  # noqa: S608
+                f"record_type in ('treatment', 'vaccination') and {condition}"
+            )
+            plan = "\n".join(row[0] for row in owner.execute(query.encode()))
+            assert index in plan, plan
+
+
 async def test_more_dead_than_there_are_is_refused_with_their_number(api: Cloud) -> None:
     def dead(value: int, **more: Any) -> dict[str, Any]:
         at = {"occurred_at": "2026-02-01T03:00:00Z"}
@@ -127,7 +191,7 @@ def test_what_a_correction_names_is_found_by_indexes(
     cloud_db: Database, family: str, indexes: set[str]
 ) -> None:
     name = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0601"
-    named = {"tenant": "t-001", "type": "any", "name": name}
+    named = {"tenant": "t-001", "type": "any", "name": name, "farm": "f"}
     with psycopg.connect(cloud_db.admin_url) as owner:
         add_company(owner, "t-001", name="One")
         owner.execute(

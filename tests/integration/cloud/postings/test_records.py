@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.integration.cloud.postings.conftest import BARN, PLACE, Cloud
@@ -67,6 +68,30 @@ async def test_correction_names_the_record_and_the_old_one_counts_no_more(api: C
     assert counted["record_id"] == second["record_id"]
     replaced = {row["record_id"]: row["replaced_by"] for row in (await api.get(BARN))["records"]}
     assert replaced == {first["record_id"]: second["record_id"], second["record_id"]: None}
+
+
+async def test_record_of_another_farms_device_is_not_there_to_be_corrected(api: Cloud) -> None:
+    with psycopg.connect(api.site.database.admin_url) as owner:
+        owner.execute("insert into farms values ('t-001', 'lake', 'lake', 'Asia/Bangkok')")
+        owner.execute("insert into barns values ('t-001', 'lake', 'b-1', 'b-1')")
+        owner.execute(
+            "insert into barn_events (tenant_id, event_id, event_type, farm_id, barn_id, "
+            "device_id, occurred_at, trace_id, payload) values ('t-001', gen_random_uuid(), "
+            "'barn.record.created', 'hill', 'b-1', 'd', now(), 't', "
+            """'{"record_id": "1", "record_type": "mortality", "value": 7}')"""
+        )
+    correction = DEAD | {"replaces": "1"}
+
+    elsewhere = await api.post(BARN, correction | {"farm_id": "lake"})
+    here = await api.post(BARN, correction)
+
+    assert (elsewhere.status_code, here.status_code) == (404, 201)
+    # What a person entered has an id of its own, so its farm can be corrected too.
+    moved = await api.post(BARN, DEAD | {"farm_id": "lake", "replaces": here.json()["record_id"]})
+    assert moved.status_code == 201
+    await until(lambda: api.count("barn_events") == 3)
+    (counted,) = (await api.get(BARN, counted="true"))["records"]
+    assert counted["record_id"] == moved.json()["record_id"]
 
 
 async def test_note_takes_a_head_count_back(api: Cloud) -> None:

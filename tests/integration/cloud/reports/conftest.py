@@ -41,6 +41,15 @@ class Site:
             cursor = connection.execute(query.encode(), args or None)
             return cursor.fetchall() if cursor.description else []
 
+    def ahead(self, text: str) -> None:
+        """Move the clock of the database."""
+        with psycopg.connect(self.database.admin_url) as connection:
+            connection.execute(
+                "insert into test_clock (ahead) values (%s) "
+                "on conflict on constraint test_clock_pkey do update set ahead = excluded.ahead",
+                (text,),
+            )
+
     def fill(self, tenant_id: str) -> None:
         """A month of figures up to the end of the week: rows as cloud-analytics-service writes."""
         first = self.week.last - timedelta(days=AGE_DAYS)

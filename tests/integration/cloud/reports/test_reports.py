@@ -23,6 +23,7 @@ from farmiq.cloud.reports.jobs import ReportJob
 from farmiq.cloud.reports.model import BatchReport
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http
+from farmiq.plumbing.runtime.clock import AgeGuard
 from tests.integration.cloud.reports.conftest import ANN, Site
 from tests.support import preloaded
 from tests.support.mail_server import MailServer
@@ -35,6 +36,27 @@ async def gathered(site: Site, pool: db.Pool, token: str) -> files.Gathered | No
     """What a person sees."""
     async with session.as_person(pool, token) as tx:
         return await files.gather(tx, "hill", BATCH, site.week, now=site.now)
+
+
+async def test_no_report_is_made_by_a_clock_that_is_ahead_nor_missing_when_it_is_back(
+    site: Site, pool: db.Pool
+) -> None:
+    subscription_id = site.subscribe()
+    await AgeGuard(pool, "test").look()
+    site.ahead("60 days")
+    assert await ReportJob(pool).job().do() == {}
+    assert site.run("select count(*) from reports") == [(0,)]
+    site.ahead("0")
+    # An earlier version made one.
+    site.run(
+        "insert into reports (tenant_id, report_id, subscription_id, farm_id, batch_id, period, "
+        "first_day, address, language, file_name, created_at, created_by) "
+        "values ('hill', gen_random_uuid(), %s, 'f', 'b', 'week', %s, %s, 'en', '', %s, 'ann')",
+        subscription_id, site.week.first + timedelta(days=56), ANN, site.now,
+    )  # fmt: skip
+    job = ReportJob(pool).job()
+    assert await job.do() == {"made": 1}
+    assert await job.do() == {"made": 0}
 
 
 async def test_report_says_what_kpi_daily_says(site: Site, pool: db.Pool) -> None:

@@ -21,6 +21,7 @@ from farmiq.edge.alert import evaluation, rules, store
 from farmiq.edge.alert.evaluation import Evaluation
 from farmiq.edge.alert.mails import Post
 from farmiq.plumbing import db
+from farmiq.plumbing.runtime.clock import AgeGuard
 from tests.conftest import Database
 from tests.integration.edge.telemetry.readings import Reading, execute, keep, rows
 from tests.support.mail_server import mail_server
@@ -148,7 +149,7 @@ async def test_receiver_who_is_refused_keeps_the_mail_from_nobody_else(
         await Evaluation(pool, ZoneInfo("UTC"), post).look()
         for _ in range(4):
             execute(edge_db, "update alert_mails set next_at = now()")
-            await post.send_due(pool)
+            await post.send_due(pool, AgeGuard(pool, "test"))
         assert [to for _, to in mail.envelopes] == [["cy@example.com"]]
     ended = rows(
         edge_db,
@@ -161,6 +162,28 @@ async def test_receiver_who_is_refused_keeps_the_mail_from_nobody_else(
         ("bob@example.com", False, False, True, f"{refused}450 "),
         ("cy@example.com", True, False, False, None),
     ]
+
+
+async def test_mail_that_fails_while_the_clock_is_ahead_is_not_given_up(
+    pool: db.Pool, edge_db: Database, settings: EdgeSettings
+) -> None:
+    own = {
+        "alert_smtp_url": SecretStr("smtp://127.0.0.1:9"),
+        "alert_mail_from": "edge@example.com",
+        "alert_mail_to": "ann@example.com",
+    }
+    post, guard = Post(settings.model_copy(update=own)), AgeGuard(pool, "test")
+    await keep(pool, hot(7, 4, 1))
+    await Evaluation(pool, ZoneInfo("UTC"), post).look()
+    given_up = "select attempts, given_up_at is not null from alert_mails"
+    await post.send_due(pool, guard)
+    execute(edge_db, "insert into test_clock (ahead) values ('3 days')")
+    await post.send_due(pool, guard)
+    assert rows(edge_db, given_up) == [(2, False)]
+    execute(edge_db, "delete from test_clock")
+    execute(edge_db, "update alert_mails set created_at = created_at - interval '25 hours'")
+    await post.send_due(pool, guard)
+    assert rows(edge_db, given_up) == [(3, True)]
 
 
 async def test_two_tenants_with_the_same_names_have_alerts_of_their_own(

@@ -101,6 +101,27 @@ async def test_correction_is_a_new_record_and_a_second_one_is_refused(
     assert replaced == {first["record_id"]: second["record_id"], second["record_id"]: None}
 
 
+async def test_correction_leaves_the_records_of_another_farms_device(
+    api: httpx2.AsyncClient, edge_db: Database
+) -> None:
+    with psycopg.connect(edge_db.admin_url) as owner:
+        for farm_id in ("f-1", "f-2"):
+            owner.execute(
+                "insert into barn_records (event_id, tenant_id, farm_id, barn_id, device_id, "
+                "record_id, record_type, value_number, recorded_by_ref, recorded_at, occurred_at) "
+                "values (gen_random_uuid(), 't-1', %s, 'b-1', 'd', '1', 'mortality', 7, 'd', "
+                "now(), now())",
+                (farm_id,),
+            )
+    elsewhere = await post(api, DEAD | {"farm_id": "f-3", "replaces": "1"})
+    first = (await post(api, DEAD | {"replaces": "1"})).json()
+
+    assert elsewhere.status_code == 404
+    listed = (await api.get(RECORDS, params={"device": "d"})).json()["records"]
+    replaced = {row["farm_id"]: row["replaced_by"] for row in listed}
+    assert replaced == {"f-1": first["record_id"], "f-2": None}
+
+
 _LATER = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 
 

@@ -158,7 +158,7 @@ async def test_record_sent_twice_from_the_form_is_stored_once_and_waits_for_the_
         wrong = {**dead, "idempotency_key": str(ids.new()), "value": "-2", "place": "t-2/x/"}
         answer = await browser.post("/records/new", data=wrong)
         assert answer.status_code == 422
-        assert "Choose one of the list." in answer.text
+        assert "This barn has changed since: choose it again." in answer.text
         many = {**dead, "idempotency_key": str(ids.new()), "value": "20000"}
         script = {"Accept": "application/json"}
         answer = await browser.post("/records/new", data=many, headers=script)

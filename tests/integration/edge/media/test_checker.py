@@ -4,15 +4,18 @@ import hashlib
 import random
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from farmiq.edge.media import handlers, store
+from farmiq.lab.simulate import link
 from farmiq.messages.media import MediaStored
 from farmiq.messages.topics import Place
 from farmiq.plumbing import ids
+from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.integration.edge.media.conftest import (
     PLACE,
@@ -116,6 +119,27 @@ async def test_asking_again_after_days_never_loses_the_row(edge: Edge) -> None:
     again = await edge.presigned(data, mediaId=said["media_id"])
     assert (await edge.put(again, data)).status_code == 200
     assert (await edge.presigned(data, mediaId=said["media_id"]))["stored"]
+
+
+async def test_images_claimed_while_the_store_was_away_are_due_as_soon_as_it_is_back(
+    edge: Edge, engines: dict[str, str]
+) -> None:
+    """Not only when the lease has ended, a minute later."""
+    media_ids = [await edge.upload(jpeg(colour)) for colour in ("red", "blue")]
+    for media_id in media_ids:
+        await edge.announce(media_id)
+    parts = urlsplit(engines["FARMIQ_EDGE_S3_URL"])
+    login = parts.netloc.rpartition("@")[0]
+    async with link.linked(parts.hostname or "", parts.port or 0) as line:
+        there = parts._replace(netloc=f"{login}@127.0.0.1:{line.port_here}")
+        checker = handlers.ImageChecker(edge.settings, edge.pool, objects.Bucket(urlunsplit(there)))
+        line.refusing = True
+        with pytest.raises(ExceptionGroup) as raised:
+            await checker.check_due()
+        assert raised.group_contains(objects.UNAVAILABLE)
+        line.heal()
+        assert await checker.check_due() == len(media_ids)
+    assert [edge.status(media_id) for media_id in media_ids] == ["stored", "stored"]
 
 
 @pytest.mark.req("MD-13")

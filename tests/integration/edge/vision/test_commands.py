@@ -3,9 +3,13 @@
 import json
 from typing import Any
 
+from farmiq.edge import alerts
+from farmiq.edge.alerts import Alert
+from farmiq.edge.vision import training
 from farmiq.edge.vision.models import ACTIVE, SHADOW
+from farmiq.plumbing import db
 from tests.integration.edge.vision.conftest import Barn
-from tests.integration.edge.vision.test_training import closed_sessions, used
+from tests.integration.edge.vision.test_training import SCOPE, closed_sessions, used
 from tests.integration.edge.weighvision.conftest import rows
 from tests.support import preloaded
 
@@ -40,6 +44,24 @@ async def test_train_list_and_promote(barn: Barn) -> None:
     assert (model.state, model.reason.startswith("set by cli")) == (SHADOW, True)
     audited = rows(barn.database, "select action, subject from audit_log order by at desc")
     assert audited[0] == ("vision.promote", version)
+
+
+async def test_promote_of_a_model_behind_a_thousand_newer_ones_uses_it_and_closes_the_alert(
+    barn: Barn,
+) -> None:
+    closed_sessions(barn, 40)
+    await training.train(barn.pool, barn.files, SCOPE)
+    version = (await used(barn))[ACTIVE].version
+    rows(
+        barn.database,
+        "insert into vision_models select 't-2', 'f', 'b', 'd', '', n::text, 'retired', '', '{}', "
+        "10, 0.1, 0.1, '2100-01-01' from generate_series(1, 1000) n returning 1",
+    )
+    async with db.transaction(barn.pool) as tx:
+        await alerts.raise_(tx, Alert("vision.drift", SCOPE.subject, "warning", "they disagree"))
+    done = vision(barn, "promote", version)
+    assert (done.returncode, done.stdout) == (0, f"{version} is active\n")
+    assert not rows(barn.database, "select kind from alerts where closed_at is null")
 
 
 async def test_asked_wrongly(barn: Barn) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from farmiq.edge.vision import models
 from tests.integration.edge.media.conftest import later
 from tests.integration.edge.vision.conftest import Barn, animal
-from tests.integration.edge.vision.test_training import closed_sessions
+from tests.integration.edge.vision.test_training import closed_sessions, retired_models
 from tests.integration.edge.weighvision.conftest import rows
 from tests.support import preloaded
 from tests.support.until import until
@@ -70,3 +71,16 @@ async def test_death_after_training_leaves_one_model_in_use(barn: Barn, start: S
     assert not rows(barn.database, states)
     start()
     await until(lambda: rows(barn.database, states) == [("active",)])
+
+
+async def test_death_while_a_retired_model_is_deleted_leaves_nothing_of_it(
+    barn: Barn, start: Start
+) -> None:
+    old, *rest = await retired_models(barn, models.MAX_RETIRED + 1)
+    first = start(FARMIQ_CRASH_AT="vision.after_model_objects")
+    await until(lambda: first.poll() is not None)
+    assert first.returncode == -signal.SIGKILL
+    versions = "select version from vision_models order by 1"
+    assert rows(barn.database, versions)[0] == (old,)
+    start()
+    await until(lambda: rows(barn.database, versions) == [(version,) for version in rest])

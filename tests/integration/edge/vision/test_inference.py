@@ -1,23 +1,27 @@
 """Every session and every image without one has one result, whatever its images are."""
 
+import asyncio
 import io
 from typing import Any
 
 import pytest
 from PIL import Image
+from prometheus_client import Gauge
 
-from farmiq.edge.vision import sandboxed
+from farmiq.edge.ingress import service as ingress
+from farmiq.edge.vision import handlers, sandboxed, store
 from farmiq.messages import bus, weighvision
 from farmiq.messages.inference import COMPLETED
-from farmiq.plumbing import sandbox
+from farmiq.plumbing import db, sandbox
 from tests.integration.edge.media.conftest import later
 from tests.integration.edge.vision.conftest import Barn, animal
 from tests.integration.edge.weighvision.conftest import NEIGHBOUR, STRANGER, Weighing, rows
+from tests.support import databases
 
 PENDING = "select count(*) from inference_jobs where done_at is null"
 
 
-@pytest.mark.req("MD-07", "DB-10", "RB-19")
+@pytest.mark.req("MD-07", "RB-19")
 async def test_session_has_one_result_and_one_event_whatever_comes_first(barn: Barn) -> None:
     """Also where the image is there before the first event of its session (C-26)."""
     early, late = Weighing(), Weighing()
@@ -202,3 +206,114 @@ async def test_newest_sessions_come_first_and_images_without_one_last(barn: Barn
         done.append(rows(barn.database, newest)[0][0])
     assert done == [new.session_id, old.session_id, None]
     assert rows(barn.database, PENDING) == [(0,)]
+
+
+@pytest.mark.parametrize("state", ["active", "shadow"])
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_model_whose_files_are_lost_or_damaged_is_said_to_be_unusable(
+    barn: Barn, state: str, *, is_damaged: bool
+) -> None:
+    rows(
+        barn.database,
+        "insert into vision_models values ('t-1', 'f-1', 'b-1', 'scale-1', '', %s, %s, 'better', "
+        "'{}', 40, 0.03, 0.09, now()) returning 1",
+        "3f2a" * 4, state,
+    )  # fmt: skip
+    if is_damaged:
+        await barn.files.store("t-1", "3f2a" * 4, {"head.onnx": b"?", "manifest.json": b"{}"})
+    one = await barn.weigh(animal())
+    await barn.inference.infer_pending()
+    assert barn.results(one) == [(None, 0.0, "3f2a" * 4, "model_unusable", 1)]
+
+
+WAITING = """
+with made as (
+  insert into weight_sessions (id, tenant_id, farm_id, barn_id, device_id, station_id, status,
+    start_at, end_at, image_count)
+  select gen_random_uuid(), 't-1', 'f-1', 'b-1', 'scale-1', 'st-1', 'finalized', now(), now(), 1
+  from generate_series(1, %(count)s) returning id)
+insert into media_objects (id, tenant_id, farm_id, barn_id, device_id, session_id, bucket,
+  object_key, mime_type, size_bytes, captured_at, upload_status, stored_at)
+select gen_random_uuid(), 't-1', 'f-1', 'b-1', 'scale-1', s.id, 'b', gen_random_uuid()::text,
+  'image/jpeg', 1, now(), 'stored', now()
+from (select id from made union all select null from generate_series(1, %(count)s)) s
+"""
+
+
+async def test_next_job_is_found_without_looking_at_all_that_wait(barn: Barn) -> None:
+    """Else a backlog of days costs the database more than the images themselves."""
+    with databases.connected(barn.database.admin_url) as owner:
+        owner.execute(WAITING, {"count": 2000})
+        owner.execute("update media_objects set purpose = 'empty_scale' "
+                      "where id = (select media_id from inference_jobs "
+                      "where media_id is not null limit 1)")  # fmt: skip
+        owner.execute("analyze inference_jobs, media_objects, weight_sessions")
+    assert rows(barn.database, PENDING) == [(4000,)]
+    read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = %s"
+    kinds: list[bool] = []
+    for _ in range(3):
+        async with db.transaction(barn.pool) as tx:
+            job = await store.claim(tx, wait_s=300, lease_s=180)
+            for table in ("inference_jobs", "media_objects", "weight_sessions"):
+                assert await db.fetch_value(tx, read, table) < 100, (table, kinds)
+        assert job is not None
+        kinds.append(job.session_id is None)
+        if not kinds[-1]:
+            rows(
+                barn.database,
+                "update inference_jobs set done_at = now() where session_id is not null "
+                "returning 1",
+            )
+    assert kinds == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("gauge", "too_much"), [(ingress.LAG_S, 2.1), (ingress.WAITING, 2001)], ids=["lag", "waiting"]
+)
+@pytest.mark.parametrize("ends", [True, False])
+async def test_inference_gives_way_while_ingress_lags_but_not_for_ever(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch, gauge: Gauge, too_much: float, *, ends: bool
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def count(seconds: float, *rest: Any) -> None:
+        if seconds != 0.5:
+            await sleep(seconds, *rest)
+            return
+        waits.append(seconds)
+        if ends and len(waits) == 3:
+            gauge.set(0)
+
+    monkeypatch.setattr(asyncio, "sleep", count)
+    assert not handlers.ingress_lags()
+    gauge.set(too_much)
+    try:
+        one = await barn.weigh(animal())
+        assert await barn.inference.infer_next()
+    finally:
+        gauge.set(0)
+    assert sum(waits) == (1.5 if ends else handlers.MAX_LAG_WAIT_S)
+    assert len(barn.results(one)) == 1
+
+
+async def test_rate_of_images_is_limited_also_for_references_and_images_without_a_session(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    sleep = asyncio.sleep
+
+    async def count(seconds: float, *rest: Any) -> None:
+        if seconds > 100:
+            paused.append(seconds)
+        await sleep(0 if seconds > 100 else seconds, *rest)
+
+    monkeypatch.setattr(barn.inference, "_frame_s", 1000.0)
+    monkeypatch.setattr(asyncio, "sleep", count)
+    await barn.weigh(animal(), animal())
+    await barn.store(Weighing(), animal(), session_id=None)
+    reference = await barn.store(Weighing(), animal(), session_id=None)
+    with_purpose = "update media_objects set purpose = %s where id = %s returning 1"
+    assert rows(barn.database, with_purpose, weighvision.EMPTY_SCALE, reference)
+    assert (await barn.inference.infer_pending())["count"] == 3
+    assert len(paused) == 4

@@ -152,13 +152,15 @@ def test_estimate_is_shown_beside_the_weight_of_the_scale_if_there_is_one() -> N
     assert "Estimate" not in page(None)
     shown = page(
         Estimate(
+            inference_result_id=UUID(int=1),
             predicted_weight_kg=2.44, confidence=0.9, model_version="m-1", low_kg=2.3, high_kg=2.6,
             n_train=40, cv_mape=0.041, baseline_mape=0.087, sessions=30, mape=0.05, coverage=0.93,
         )
     )  # fmt: skip
     assert all(text in shown for text in ("2.44", "2.30", "2.60", "90", "m-1", "8.7", "93"))
     silent = Estimate(
-        predicted_weight_kg=None, confidence=0.0, model_version="m-1", reason="shadow",
+        inference_result_id=UUID(int=2), predicted_weight_kg=None, confidence=0.0,
+        model_version="m-1", reason="shadow",
         is_shadow=True, n_train=12, cv_mape=0.09, baseline_mape=0.087,
     )  # fmt: skip
     assert "No estimate: the model is tried out" in page(silent)

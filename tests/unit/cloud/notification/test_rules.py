@@ -92,6 +92,16 @@ def test_worsened_replaces_what_quiet_hours_delay() -> None:
     assert (names(made), made.dropped) == (["ann"], (delayed.message_id,))
 
 
+def test_worsened_during_maintenance_is_sent_when_that_and_quiet_hours_are_over() -> None:
+    held_until = NOW + 60 * MINUTE
+    worse = step("worsened", held_until=held_until)
+    resting = contact("eve", quiet_hours=QuietHours(time(12, 30), time(14), ZoneInfo("UTC")))
+    assert [item.send_after for item in planned(worse, ANN, resting).messages] == [
+        held_until,
+        NOW + 120 * MINUTE,
+    ]
+
+
 @pytest.mark.parametrize(
     ("farms", "farm_id", "is_told"),
     [

@@ -87,6 +87,14 @@ def test_old_readings_open_nothing_until_a_fresh_one_confirms() -> None:
     assert [alert.rule for alert in look(old.series, reading(1, 31), by=by).opened] == [HOT]
 
 
+def test_old_heat_whose_newest_reading_is_clear_opens_nothing() -> None:
+    by = tenant(HOT)
+    cool = look(series(), reading(60, 33), reading(58, 33), reading(0, 20), by=by)
+    assert cool.opened == []
+    warm = look(cool.series, reading(-0.5, 33), by=by, after=timedelta(minutes=1))
+    assert [alert.rule for alert in warm.opened] == [HOT]
+
+
 @pytest.mark.parametrize(
     ("hours", "opens"), [(0.15, 0), (0.2, 1), (0.5, 1), (23.9, 1), (24.1, 0), (72, 0), (2000, 0)]
 )

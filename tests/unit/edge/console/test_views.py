@@ -334,3 +334,19 @@ def test_pages_wake_for_the_tables_that_were_written_to() -> None:
     assert watch.changed(before, {**before, "alerts": 2, "sync_outbox": 6}) == [
         "alerts", "delivery",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("areas", "role", "kept"),
+    [
+        (None, "operator", {"/records/new", "/feed/intakes/new", "/feed/lots/new"}),
+        (("feed",), "operator", {"/feed/intakes/new", "/feed/lots/new"}),
+        (("telemetry",), "admin", set()),
+        (None, "viewer", set()),
+    ],
+)
+def test_browser_keeps_the_forms_that_its_key_may_fill_in(
+    areas: tuple[str, ...] | None, role: Any, kept: set[str]
+) -> None:
+    forms = nav.offline_forms(replace(TENANT, areas=areas, role=role))
+    assert {form.partition("?")[0] for form in forms} == kept

@@ -109,6 +109,23 @@ def test_frame_of_one_colour_says_which(level: int, problem: str, place: Place) 
     assert not frames.is_usable_reference(picture(level))
 
 
+def test_reference_is_decoded_once_for_all_frames_of_a_session(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    decode = frames.decode
+
+    def count(data: bytes) -> masks.Image:
+        decoded.append(data)
+        return decode(data)
+
+    monkeypatch.setattr(frames, "decode", count)
+    reference = place.reference + b"another file"
+    measured = [frames.measure(place.frame, reference=reference) for _ in range(3)]
+    assert measured == [frames.measure(place.frame, reference=place.reference)] * 3
+    assert decoded.count(reference) == 1
+
+
 @pytest.mark.parametrize("reference", [b"", b"rubbish", picture(0)])
 def test_unusable_reference_is_as_none(reference: bytes, place: Place) -> None:
     measured = frames.measure(place.frame, reference=reference)

@@ -143,3 +143,13 @@ def test_drift_is_found_within_thirty_sessions_and_not_by_chance() -> None:
 
 def test_single_absurd_residual_is_no_drift() -> None:
     assert not cusum(DriftState(), 1e9).is_drifting
+
+
+def test_drift_that_went_on_for_long_ends_after_twenty_weighings_that_agree() -> None:
+    state = DriftState()
+    for _ in range(10_000):
+        state = cusum(state, 3.0)
+    assert state.is_drifting
+    for _ in range(20):
+        state = cusum(state, 0.0)
+    assert not state.is_drifting
