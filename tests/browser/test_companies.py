@@ -97,6 +97,9 @@ def test_a_super_admin_sees_the_chosen_company(
     barns.report_now(cloud_db.url, THEIRS, 33.5)
     expect(person.row(page, THEIRS).locator(".value")).to_have_text("33.5 °C")
     person.expect_accessible(page)
+    # Hill Farm can see in its audit log who looked.
+    page.goto(f"{console.url}/settings/audit")
+    expect(page.locator(".audit > li").first).to_contain_text(f"{SUE} looked at this company")
     switch(page, "Green Valley Poultry")
     expect_company(page, console, shown="climate-01", hidden="hill-01")
     assert not complaints

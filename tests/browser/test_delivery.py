@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from farmiq.cloud.identity import passwords
-from tests.browser import barns, deliveries, patience, person
+from tests.browser import barns, deliveries, patience, person, troubles
 from tests.browser.served import Served
 from tests.support import databases
 
@@ -36,6 +36,65 @@ def test_delivery_pages_show_problems_first_and_nobody_elses(
     expect(page.get_by_text("a reason of the others")).to_have_count(0)
     assert page.request.get(f"{company.url}/delivery/edges/of-nobody").status == 404
     assert not complaints
+
+
+def test_edge_with_a_loss_is_well_again_when_its_alert_is_over(
+    company: Served, page: Page, cloud_db: Any
+) -> None:
+    deliveries.enrolled(cloud_db.admin_url, "barn-lossy", losses=2)
+    person.sign_in(page, company, email=deliveries.email("admin"))
+    person.visit(page, company, "/delivery")
+    chip = page.locator("#edge-barn-lossy > .chip")
+    expect(chip).to_have_text("arrives")
+    episode_id = troubles.raise_(
+        cloud_db.url, cause="rule:default.edge.losses|edge:barn-lossy", subject="edge:barn-lossy",
+        rule_id="default.edge.losses", signal="edge.losses", farm_id=None, barn_id=None,
+        device_id=None, edge_cluster_id="barn-lossy",
+    )  # fmt: skip
+    page.reload()
+    expect(chip).to_have_text("needs attention")
+    expect(page.locator("#edge-barn-lossy .problems")).to_contain_text("2 in all")
+    troubles.execute(
+        cloud_db.admin_url,
+        "update alert_episodes set state = 'resolved', resolved_at = now() where episode_id = %s",
+        episode_id,
+    )
+    page.reload()
+    expect(chip).to_have_text("arrives")
+
+
+def test_headline_counts_only_what_is_late(company: Served, page: Page, cloud_db: Any) -> None:
+    for late, count in (("1 hour", 2), ("1 minute", 3)):
+        troubles.execute(
+            cloud_db.admin_url,
+            "insert into alert_messages (tenant_id, message_id, step, channel_id, address, "
+            "severity, subject, body, content, created_at, send_after, next_attempt_at) "
+            "select 'tenant-a', gen_random_uuid(), 'report', 'mail', 'a@b', 'info', 's', 'b', "
+            "'{}', now() - interval '1 day', now() - %s::interval, now() "
+            "from generate_series(1, %s)",
+            late,
+            count,
+        )
+    person.sign_in(page, company, email=deliveries.email("admin"))
+    person.visit(page, company, "/delivery")
+    expect(page.locator(".sentence")).to_contain_text("2 messages to people wait for more than")
+    expect(page.locator("#waiting")).to_contain_text("5")
+
+
+def test_form_whose_server_is_away_stays_and_keeps_what_was_typed(
+    company: Served, page: Page
+) -> None:
+    person.sign_in(page, company, email=deliveries.email("admin"))
+    page.goto(f"{company.url}/settings/people")
+    page.get_by_label("E-mail").fill("new@example.com")
+    company.stop()
+    page.get_by_role("button", name="Add and show a one-time password").click()
+    expect(page.locator("#not-sent")).to_be_visible()
+    expect(page.get_by_label("E-mail")).to_have_value("new@example.com")
+    company.start()
+    page.get_by_role("button", name="Add and show a one-time password").click()
+    expect(page.get_by_role("heading", name="One-time password")).to_be_visible()
+    expect(page.locator(".people")).to_contain_text("new@example.com")
 
 
 def test_audit_log_has_pages_filters_and_a_file(

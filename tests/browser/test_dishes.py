@@ -53,6 +53,10 @@ def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
 
     dish.get_by_role("button", name="There is a new dish").click()
     expect(dish).to_contain_text("the next image begins a new one")
+    assert (
+        shots.farm.value("select email from dish_series join users on user_id = ended_by")
+        == TECHNICIAN
+    )
     dishes.send(shots, camera, on(DAY, 16), DISH.render(0.0, number=40))
     scales.run(dishes.assess(shots))
     page.reload()

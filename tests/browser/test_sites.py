@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from farmiq.cloud.identity import accounts
 from farmiq.lab import stack
 from tests.browser import barns, cameras, patience, person
 from tests.browser.battery_camera import NAME, Camera
@@ -205,6 +206,18 @@ def test_a_schedule_change_says_the_hours_of_its_site(
     assert day == on(DAY, 14).astimezone(there).date() + timedelta(days=1)
     page.get_by_role("button", name="Cancel change").click()
     expect(pending).to_have_text("no change pending")
+    cancelled_by = shots.farm.value(
+        "select email from device_schedule_changes join users on user_id = cancelled_by"
+    )
+    assert cancelled_by == TECHNICIAN
+    accounts.add_user(
+        shots.farm.owner, BO, company_id=shots.farm.company, password=barns.PASSWORD, role="admin"
+    )
+    page.context.clear_cookies()
+    sign_in(page, console, BO)
+    page.goto(f"{console.url}/settings/audit?kind=schedules")
+    expect(page.locator(".audit > li")).to_have_count(2)
+    expect(page.locator(".audit")).to_contain_text(f"{TECHNICIAN} cancelled Device-001")
 
 
 def test_the_day_the_clocks_change_is_told(console: Served, page: Page, shots: Shots) -> None:

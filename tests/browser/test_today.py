@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import barns, person, running_farm
@@ -96,8 +97,13 @@ def test_operator_follows_the_worst_reason_to_the_gap_and_the_band_of_a_sensor(
 
     # What is resolved leaves the list by itself, also on a screen on the wall, without menus.
     expect(page.locator(".pages")).to_be_visible()
+    usual = page.locator(".brand").bounding_box()
     person.visit(page, console, "/?kiosk=1")
     expect(page.locator(".pages")).to_be_hidden()
+    large = page.locator(".brand").bounding_box()
+    assert usual is not None
+    assert large is not None
+    assert large["height"] == pytest.approx(1.25 * usual["height"], rel=0.02)
     expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
     running_farm.resolve(cloud_db.url, alert)
     expect(reasons).to_have_count(1)

@@ -61,7 +61,7 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
         "detail",
     },
     ("dish_series", "SELECT"): {"company_id", "device_id", "ended_at"},
-    ("dish_series", "UPDATE"): {"ended_at"},
+    ("dish_series", "UPDATE"): {"ended_at", "ended_by"},
     ("sign_ins", "DELETE"): set(),
     ("sign_ins", "SELECT"): {"token_hash", "user_id", "company_id", "expires_at"},
     ("second_factors", "DELETE"): set(),

@@ -294,7 +294,7 @@ class SignIns:
         async with session.as_person(self.pool, sign_in.token) as connection:
             await session.choose(connection, company_id)
         async with db.transaction(self.pool) as connection:
-            await store.store_company(connection, sign_in.token_hash, company_id=company_id)
+            await store.store_company(connection, sign_in, company_id=company_id)
 
     def purge_job(self) -> Job:
         """Removes what has expired, but signs nobody out by a clock that has jumped."""

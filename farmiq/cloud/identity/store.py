@@ -165,10 +165,20 @@ async def find_sign_in(
     return SignIn(token, *values)
 
 
-async def store_company(connection: db.Connection, token_hash: bytes, *, company_id: UUID) -> None:
+async def store_company(connection: db.Connection, sign_in: SignIn, *, company_id: UUID) -> None:
+    """The company that the sign-in looks at; the audit log of another one has who does."""
     await connection.execute(
-        "update sign_ins set company_id = %s where token_hash = %s", (company_id, token_hash)
+        "update sign_ins set company_id = %s where token_hash = %s",
+        (company_id, sign_in.token_hash),
     )
+    if company_id != sign_in.company_id:
+        await connection.execute(
+            """
+            insert into user_actions (action_id, at, actor, action, company_id, user_id, email)
+            values (%s, fn_now(), %s, 'look_at_company', %s, %s, %s)
+            """,
+            (ids.new(), sign_in.email, company_id, sign_in.user_id, sign_in.email),
+        )
 
 
 async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> None:

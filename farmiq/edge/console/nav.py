@@ -15,7 +15,10 @@ ENTRIES = (
     ),
     (Entry("readings", marked("Readings"), "/readings", "gauge", on_phone=True), ("telemetry",)),
     (Entry("devices", marked("Devices"), "/devices", "device"), ("devices",)),
-    (Entry("delivery", marked("Delivery"), "/delivery", "truck"), ("sync", "quarantine")),
+    (
+        Entry("delivery", marked("Delivery"), "/delivery", "truck"),
+        ("sync", "quarantine", "losses"),
+    ),
 )
 FOR_ADMINS = (Entry("keys", marked("Keys"), "/keys", "settings"),)
 

@@ -56,6 +56,32 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A form that leaves its page for a server that is away takes along what was typed: look first.
+const REACH_MS = 10_000;
+const notSent = document.getElementById("not-sent");
+let leaving = null;
+
+async function isReached() {
+  try {
+    const answer = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(REACH_MS) });
+    // A proxy answers for a server that is away.
+    return ![502, 504].includes(answer.status);
+  } catch {
+    return false;
+  }
+}
+
+document.addEventListener("submit", async (event) => {
+  const { target: form, submitter } = event;
+  if (form === leaving || event.defaultPrevented || form.method !== "post" || form.matches("[data-offline], [data-stay]")) return;
+  event.preventDefault();
+  notSent.hidden = await isReached();
+  if (!notSent.hidden) return form.append(notSent);
+  leaving = form;
+  form.requestSubmit(submitter);
+  leaving = null;
+});
+
 // The server could not be reached: this is the page as it was, and it says since when.
 const kept = document.getElementById("kept");
 if (document.body.dataset.kept) {

@@ -101,6 +101,7 @@ QUERIES: dict[str, Counted] = {
     "edge.device.weighings": f"select count(*) {_DAY_OF_DEVICE}",
     "edge.device.rejected": f"""
         select count(*) {_QUARANTINE} and topic like '%%/' || %(key)s || '/%%'""",
+    "edge.losses": "select sum(count) from loss_ledger where tenant_id = 'valley'",
     "edge.loss": "select count from loss_ledger where loss_id::text = %(key)s",
     "edge.device.buffer": f"select buffer_depth {_DEVICE}",
     "edge.device.battery_v": f"select battery_v {_DEVICE}",

@@ -66,8 +66,14 @@ QUERIES: dict[str, Counted] = {
     # Something is wrong that it says itself: old events, refused ones, quarantine, losses, disk.
     "delivery.edges_with_problems": """
         select count(*) from edge_heartbeats where received_at > now() - interval '3 minutes'
-          and (dlq > 0 or quarantine > 0 or losses > 0 or disk_percent >= 90
+          and (dlq > 0 or quarantine > 0 or disk_percent >= 90
             or waiting > 0 and oldest_s > 3600)""",
+    "delivery.late": """
+        select case %(key)s
+          when 'entries' then (select count(*) from posted_events
+            where published_at is null and posted_at < now() - interval '15 minutes')
+          else (select count(*) from alert_messages
+            where state = 'pending' and send_after < now() - interval '15 minutes') end""",
     "delivery.edges_never_heard": """
         select count(distinct k.edge_cluster_id) from edge_keys k
         where not exists (select from edge_heartbeats h

@@ -105,7 +105,7 @@ EDGE: Pages = {
     "device-form": "/devices/new",
     "delivery": "/delivery", "dead-letters": "/delivery/dead-letters",
     "quarantine": "/delivery/quarantine", "rejected": "/delivery/quarantine/{broken}",
-    "records": "/records", "records-all": "/records?of=all",
+    "losses": "/delivery/losses", "records": "/records", "records-all": "/records?of=all",
     "record": "/records/new?kind=treatment",
     "record-correction": "/records/new?replaces={record}",
     "intake-correction": "/feed/intakes/new?replaces={intake}", "lot": "/feed/lots/new",

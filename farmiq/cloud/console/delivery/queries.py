@@ -5,6 +5,7 @@ from typing import Any
 
 from farmiq.cloud.console.delivery.view import (
     HISTORY_HOURS,
+    LATE_S,
     Action,
     Edge,
     EdgeFacts,
@@ -41,21 +42,29 @@ async def facts(connection: db.Connection, *, now: datetime) -> Facts:
 
 
 async def _waiting(connection: db.Connection) -> list[Waiting]:
-    """By station of the way; the queues of the bus are not counted by company."""
+    """By station of the way; the queues of the bus are not counted by company.
+
+    Messages that wait for the end of a quiet time are not late; edges say themselves what is.
+    """
     return await db.fetch_as(
         connection,
         Waiting,
         """
         select 'edges' as station, coalesce(sum(waiting), 0)::bigint as count,
           min(received_at - make_interval(secs => least(oldest_s, 1e9)))
-            filter (where waiting > 0) as oldest_at
+            filter (where waiting > 0) as oldest_at,
+          0::bigint as late
         from edge_heartbeats
         union all
-        select 'entries', count(*), min(posted_at) from posted_events where published_at is null
+        select 'entries', count(*), min(posted_at),
+          count(*) filter (where posted_at < fn_now() - make_interval(secs => %(late_s)s))
+        from posted_events where published_at is null
         union all
-        select 'messages', count(*), min(created_at) from alert_messages
-        where state = 'pending'
+        select 'messages', count(*), min(created_at),
+          count(*) filter (where send_after < fn_now() - make_interval(secs => %(late_s)s))
+        from alert_messages where state = 'pending'
         """,
+        {"late_s": LATE_S},
     )
 
 
@@ -72,11 +81,25 @@ async def edges(
         now - DAY,
     )
     came = {name: (events, duplicates) for name, events, duplicates in rows}
+    losing = await db.fetch_all(
+        connection,
+        """
+        select edge_cluster_id from alert_episodes
+        where signal = 'edge.losses' and state in ('active', 'acknowledged')
+        """,
+    )
     listed = await registry.list_edges(connection, edge_cluster_id=edge_id)
-    return [_edge(row, *came.get(row["edge_cluster_id"], (0, 0))) for row in listed]
+    return [
+        _edge(
+            row,
+            *came.get(row["edge_cluster_id"], (0, 0)),
+            has_new_losses=(row["edge_cluster_id"],) in losing,
+        )
+        for row in listed
+    ]
 
 
-def _edge(row: dict[str, Any], events: int, duplicates: int) -> Edge:
+def _edge(row: dict[str, Any], events: int, duplicates: int, *, has_new_losses: bool) -> Edge:
     heartbeat = row["heartbeat"]
     return Edge(
         edge_id=row["edge_cluster_id"],
@@ -84,6 +107,7 @@ def _edge(row: dict[str, Any], events: int, duplicates: int) -> Edge:
         # An edge that is known from a file (FARMIQ_EDGE_KEYS_FILE) has no key here.
         good_keys=sum(key["good"] for key in row["keys"]) if row["keys"] else 1,
         heartbeat=heartbeat and _heartbeat(heartbeat),
+        has_new_losses=has_new_losses,
         events=events,
         duplicates=duplicates,
     )

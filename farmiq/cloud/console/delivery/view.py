@@ -49,6 +49,8 @@ class Edge:
     state: Literal["never heard", "heard", "silent"]
     good_keys: int
     heartbeat: Heartbeat | None
+    # Its ledger keeps losses for a year and more: that they grew is news, for as long as the alert.
+    has_new_losses: bool = False
     events: int = 0
     duplicates: int = 0
 
@@ -134,11 +136,12 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What of the company waits at a station of its way, and since when."""
+    """What of the company waits at a station of its way; `late`: of these longer than LATE_S."""
 
     station: str
     count: int
     oldest_at: datetime | None
+    late: int = 0
 
     @property
     def word(self) -> str:
@@ -161,6 +164,10 @@ class Facts:
     rejected: Sequence[Rejected]
     rejected_total: int
     queues: Sequence[Queue]
+
+    def counts_are_old(self, now: datetime) -> bool:
+        """Whether the service that counts queues has stopped."""
+        return bool(self.queues) and now - self.queues[0].counted_at > COUNTS_OLD_AFTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +197,6 @@ class View:
     @property
     def has_edges(self) -> bool:
         return bool(self.rows)
-
-    @property
-    def counts_are_old(self) -> bool:
-        """Whether the service that counts queues has stopped."""
-        queues = self.facts.queues
-        return bool(queues) and self.now - queues[0].counted_at > COUNTS_OLD_AFTER
 
 
 def view(company: Company, facts: Facts, *, now: datetime) -> View:
@@ -244,7 +245,8 @@ def edge_problems(edge: Edge, *, now: datetime) -> list[Finding]:
     is_late = heartbeat.waiting and heartbeat.oldest_s > LATE_S
     checks: list[tuple[str, float | None, str, Tone]] = [
         ("silent_s", round(silent_s), _silent(silent_s), "bad"),
-        ("losses", heartbeat.losses, _losses(heartbeat.losses or 0), "bad"),
+        ("losses", heartbeat.losses if edge.has_new_losses else 0, _losses(heartbeat.losses or 0),
+         "bad"),
         ("dead_letters", heartbeat.dead_letters, _rejected_by_cloud(heartbeat.dead_letters), "bad"),
         ("oldest_s", heartbeat.oldest_s if is_late else 0, _late(heartbeat.oldest_s), "warn"),
         ("quarantine", heartbeat.quarantine, _unread(heartbeat.quarantine or 0), "warn"),
@@ -267,10 +269,8 @@ def _silent(seconds: float) -> str:
 
 
 def _losses(count: int) -> str:
-    text = ngettext(
-        "%(count)s message is lost: its loss ledger says why.",
-        "%(count)s messages are lost: its loss ledger says why.",
-        count,
+    text = _(
+        "Messages were lost lately, %(count)s in all: the list of losses at the edge says why."
     )
     return text % {"count": words.number(count)}
 
@@ -353,7 +353,53 @@ def headline(rows: Sequence[EdgeRow], facts: Facts, *, now: datetime) -> list[Fi
         findings.append(
             Finding(text % {"count": never}, never, "delivery.edges_never_heard", "", "warn")
         )
+    return [*findings, *_stuck_in_the_cloud(facts, now=now)]
+
+
+def _stuck_in_the_cloud(facts: Facts, *, now: datetime) -> list[Finding]:
+    findings = [
+        Finding(_late_text(waiting), waiting.late, "delivery.late", waiting.station, "warn")
+        for waiting in facts.waiting
+        if waiting.late
+    ]
+    if facts.rejected_total:
+        text = ngettext(
+            "%(count)s message of a camera waits in quarantine.",
+            "%(count)s messages of cameras wait in quarantine.",
+            facts.rejected_total,
+        ) % {"count": words.number(facts.rejected_total)}
+        findings.append(Finding(text, facts.rejected_total, "delivery.rejected", "", "warn"))
+    troubled = sum(bool(queue.word) for queue in facts.queues)
+    if troubled:
+        text = ngettext(
+            "%(count)s queue of the bus needs attention.",
+            "%(count)s queues of the bus need attention.",
+            troubled,
+        ) % {"count": troubled}
+        findings.append(Finding(text, troubled, "delivery.troubled_queues"))
+    if facts.counts_are_old(now):
+        age_s = round((now - facts.queues[0].counted_at).total_seconds())
+        text = _("The queues of the bus were last counted %(time)s ago.")
+        text %= {"time": words.duration(age_s)}
+        findings.append(Finding(text, age_s, "delivery.counted_s", "", "warn"))
     return findings
+
+
+def _late_text(waiting: Waiting) -> str:
+    text = (
+        ngettext(
+            "%(count)s entry waits for the bus for more than %(time)s.",
+            "%(count)s entries wait for the bus for more than %(time)s.",
+            waiting.late,
+        )
+        if waiting.station == "entries"
+        else ngettext(
+            "%(count)s message to people waits for more than %(time)s.",
+            "%(count)s messages to people wait for more than %(time)s.",
+            waiting.late,
+        )
+    )
+    return text % {"count": words.number(waiting.late), "time": words.duration(LATE_S)}
 
 
 @dataclass(frozen=True, slots=True)

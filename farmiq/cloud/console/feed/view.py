@@ -77,6 +77,7 @@ class Lot:
     quantity_kg: float
     occurred_at: datetime
     stock: Stock | None
+    is_used_up: bool
 
     @property
     def correct(self) -> str:
@@ -133,6 +134,7 @@ def view(
         for stock in of_lots
         if stock.stock_kg >= 0 or not silos or (stock.farm_id, stock.barn_id) in lacking
     }
+    known_lots = {(stock.farm_id, stock.barn_id, stock.feed_lot_id) for stock in of_lots}
     columns, rows = table(intakes, today=today, days=days, zone=words.zone(timezone))
     return View(
         company=company,
@@ -148,7 +150,8 @@ def view(
                 product=lot["feed_product_id"] or "",
                 quantity_kg=lot["quantity_kg"],
                 occurred_at=lot["occurred_at"],
-                stock=left.get((lot["farm_id"], lot["barn_id"], lot["feed_lot_id"])),
+                stock=left.get(_key(lot)),
+                is_used_up=_key(lot) in known_lots - left.keys(),
             )
             for lot in lots
         ],
@@ -156,6 +159,10 @@ def view(
         rows=rows,
         entered=entered,
     )
+
+
+def _key(lot: Mapping[str, Any]) -> tuple[str, str | None, str | None]:
+    return lot["farm_id"], lot["barn_id"], lot["feed_lot_id"]
 
 
 def _urgency(stock: Stock) -> tuple[object, ...]:
@@ -167,7 +174,11 @@ def _urgency(stock: Stock) -> tuple[object, ...]:
 def table(
     intakes: Sequence[DayIntake], *, today: date, days: int, zone: ZoneInfo
 ) -> tuple[list[Column], list[tuple[Any, ...]]]:
-    """A column for each barn and a row for each of the last days; a day without feed is a gap."""
+    """A column for each barn and a row for each of the last days; a day without feed is a gap.
+
+    Without today: a part of a day would look as if the animals ate less.
+    """
+    intakes = [intake for intake in intakes if intake.on < today]
     barns = sorted({(intake.farm_id, intake.barn_id) for intake in intakes})
     names = {(intake.farm_id, intake.barn_id): intake.barn_name for intake in intakes}
     farms = {farm_id for farm_id, _barn in barns}
@@ -182,7 +193,7 @@ def table(
     if not known:
         return columns, []
     rows = []
-    for ago in range(days - 1, -1, -1):
+    for ago in range(days - 1, 0, -1):
         on = today - timedelta(days=ago)
         cells = [known.get((*barn, on)) for barn in barns]
         rows.append(

@@ -390,6 +390,8 @@ def _chart(
     dates = sorted({day for days in series.values() for day in days})
     if not dates:
         return ()
+    if all(figure(day) is None for days in series.values() for day in days.values()):
+        return ()
     every = [dates[0] + timedelta(days=back) for back in range((dates[-1] - dates[0]).days + 1)]
     return tuple(
         (

@@ -154,5 +154,5 @@ def _consumers(arrived: Arrived) -> Segment:
         name=_("Consumers"),
         count=None,
         text=_("queues not known here; no dead letters"),
-        tone="good",
+        tone="muted",
     )

@@ -1,7 +1,8 @@
 """Pure: what needs attention now, worst first; signs of one cause are one reason.
 
-Signs are open alerts, sensors that are late, sites whose cameras owe images, and what edges say of
-themselves. An edge that is silent explains its farms' silent sensors.
+Signs are open alerts, sensors that are late, sites whose cameras owe images, batches that need
+attention on their own page, and what edges say of themselves. An edge that is silent explains its
+farms' silent sensors.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from farmiq.cloud.console.alerts import view as alerts
+from farmiq.cloud.console.batches.view import Batch
 from farmiq.cloud.console.sites import view as site_list
 from farmiq.cloud.console.telemetry import view as telemetry
 from farmiq.cloud.console.telemetry.view import State
@@ -35,6 +37,11 @@ _EDGE_SIGNALS = {
 }
 # Alerts of cameras that say the same as the strip of their site.
 _CAMERA_SILENT = ("missed_wakes", "high_failure_rate", "image_transmission_failed", "device_silent")
+# Rules that ship and say the same as the page of batches.
+_BATCH_RULES = {
+    "rule:default.mortality.standard": "mortality",
+    "rule:default.weight.behind": "behind",
+}
 _TELEMETRY = "telemetry."
 
 Place = tuple[str, str]  # farm_id and barn_id, or "site" and site_id
@@ -121,6 +128,7 @@ class Known:
     episodes: Sequence[Episode] = ()
     edges: Sequence[Edge] = ()
     barn_names: Mapping[Place, str] = field(default_factory=dict)
+    batches: Sequence[Batch] = ()
 
     def barn_name(self, place: Place) -> str:
         return self.barn_names.get(place, place[1])
@@ -136,6 +144,7 @@ def reasons(known: Known) -> list[Reason]:
         *_of_edges(known),
         *_of_sensors(known, silent),
         *_of_sites(known),
+        *_of_batches(known),
     ]
     by_cause: dict[str, list[Reason]] = {}
     for sign in signs:
@@ -157,12 +166,15 @@ def _order(now: datetime) -> Callable[[Reason], tuple[int, bool, timedelta, str]
 def _merged(signs: Sequence[Reason]) -> Reason:
     """The words of the worst sign, the places of all, the time of the first."""
     worst = min(signs, key=lambda sign: sign.rank)
-    known_since = [sign.since for sign in signs if sign.since is not None]
+    alerting = [sign for sign in signs if sign.episode_id is not None]
+    new = [sign for sign in alerting if not sign.is_acknowledged]
+    # What nobody has acknowledged is not older than itself because of what somebody has.
+    dated = new if 0 < len(new) < len(alerting) else signs
     return replace(
         worst,
-        since=min(known_since, default=None),
+        since=min((sign.since for sign in dated if sign.since is not None), default=None),
         places=frozenset().union(*(sign.places for sign in signs)),
-        is_acknowledged=any(sign.is_acknowledged for sign in signs),
+        is_acknowledged=bool(alerting) and not new,
         signs=sum(sign.signs for sign in signs),
     )
 
@@ -421,6 +433,9 @@ def _cause(episode: Episode, explained: Mapping[str, str], cause_of: Mapping[str
         alert_type in _CAMERA_SILENT or episode.signal == "camera.completeness"
     ):
         return f"site:{episode.site_id}"
+    about_batch = _BATCH_RULES.get(episode.cause.partition("|")[0])
+    if about_batch and episode.batch_id:
+        return _batch_cause(episode.batch_id, about_batch)
     return episode.cause
 
 
@@ -477,3 +492,34 @@ def _of_sites(known: Known) -> Iterator[Reason]:
                 places=frozenset({("site", str(row.site.site_id))}),
                 is_text=True,
             )
+
+
+# --- batches
+
+
+def _batch_cause(batch_id: str, problem: str) -> str:
+    return f"batch:{batch_id}:{problem}"
+
+
+def _of_batches(known: Known) -> Iterator[Reason]:
+    """What the page of batches calls a problem; open alerts are signs of their own."""
+    for batch in known.batches:
+        for problem in batch.problems:
+            if problem != "alerts":
+                yield Reason(
+                    cause=_batch_cause(batch.batch_id, problem),
+                    rank=Rank.WARNING,
+                    where=words.cut(batch.barn_name),
+                    why=_batch_text(batch, problem),
+                    href=batch.href,
+                    action=_("Look at the batch"),
+                    places=frozenset({(batch.farm_id, batch.barn_id)}),
+                    is_text=True,
+                )
+
+
+def _batch_text(batch: Batch, problem: str) -> str:
+    if problem == "withdrawal" and batch.safe_to_sell_from is not None:
+        on = words.day(batch.safe_to_sell_from, today=batch.today)
+        return _("Not to be sold before %(on)s") % {"on": on}
+    return _("High mortality") if problem == "mortality" else _("Behind its standard")

@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import FastAPI, Request, Response
 
 from farmiq.cloud.console import pages, shared_parts
+from farmiq.cloud.console.batches import queries as batch_queries
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.shared_parts import Part
 from farmiq.cloud.console.sites import queries as site_queries
@@ -55,6 +56,8 @@ class TodayPages:
             edges = await queries.edges(connection)
             episodes = await queries.episodes(connection)
             arrived = await queries.arrived(connection)
+            in_barns = [barn.batch_id for barn in registered if barn.batch_id]
+            batches = await batch_queries.batches(connection, company.tenant_id, in_barns)
             cameras = await _sites_today(connection)
             steps = []
             if not latest and not cameras.sites:
@@ -73,6 +76,7 @@ class TodayPages:
                 episodes=episodes,
                 edges=edges,
                 barn_names={place: name for place, (name, _) in names.items()},
+                batches=batches,
             )
             return today.view(
                 company,

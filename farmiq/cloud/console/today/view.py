@@ -100,8 +100,9 @@ class View:
         return self.reasons[: reasons.MAX_SHOWN]
 
     @property
-    def hidden(self) -> int:
-        return len(self.reasons) - len(self.shown)
+    def others(self) -> tuple[Reason, ...]:
+        """Behind one press."""
+        return self.reasons[reasons.MAX_SHOWN :]
 
     @property
     def places(self) -> int:

@@ -4,9 +4,10 @@ create or replace function fn_start_dish(device_id uuid) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform public.fn_acting_person(array['operator', 'technician', 'admin'],
+declare
+  person constant uuid := public.fn_acting_person(array['operator', 'technician', 'admin'],
     'only operators, technicians and admins say that there is a new dish');
+begin
   if not exists (
     select from public.devices d
     where d.device_id = fn_start_dish.device_id
@@ -14,7 +15,7 @@ begin
     raise exception 'your company has no camera %', fn_start_dish.device_id
       using errcode = 'no_data_found';
   end if;
-  update public.dish_series s set ended_at = public.fn_now()
+  update public.dish_series s set ended_at = public.fn_now(), ended_by = person
   where s.device_id = fn_start_dish.device_id and s.company_id = public.get_active_company_id()
     and s.ended_at is null;
   return found;

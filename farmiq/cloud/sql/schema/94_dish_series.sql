@@ -1,6 +1,6 @@
 -- A dish under a camera: where it was found and its first image, with which later ones are compared
--- (petri_observations.covered_change). It ends when somebody says that there is a new dish; of a camera
--- at a site one is open.
+-- (petri_observations.covered_change). It ends when somebody (ended_by) says that there is a new dish; of a
+-- camera at a site one is open.
 create table dish_series (
   series_id uuid constraint dish_series_pkey primary key,
   company_id uuid not null,
@@ -14,6 +14,7 @@ create table dish_series (
   circle_radius double precision not null,
   reference bytea not null,
   created_at timestamptz not null,
+  ended_by uuid,
   constraint dish_series_site_fkey foreign key (site_id, company_id)
     references sites (site_id, company_id),
   constraint dish_series_image_fkey foreign key (reference_image_id, device_id, company_id)
@@ -36,4 +37,5 @@ create policy dish_series_jobs_update on dish_series for update to farmiq_jobs
   using (true) with check (true);
 grant select on dish_series to authenticated;
 grant select, insert on dish_series to farmiq_service;
-grant select (device_id, company_id, ended_at), update (ended_at) on dish_series to farmiq_jobs;
+grant select (device_id, company_id, ended_at), update (ended_at, ended_by)
+  on dish_series to farmiq_jobs;

@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import Field
 
 from farmiq import api
+from farmiq.edge import losses
 from farmiq.edge.console.delivery import queries
 from farmiq.edge.console.delivery import view as delivery
 from farmiq.edge.console.delivery.view import DeliveryView
@@ -24,11 +25,14 @@ MAX_MOVED = 1000
 KINDS = get_args(rules.Kind)
 
 
-class QuarantineQuery(api.Filter):
-    kind: rules.Kind | None = None
+class LossesQuery(api.Filter):
     before: UUID | None = None
-    done: Annotated[str, Field(max_length=60)] = ""
     company: Annotated[str | None, Field(max_length=200)] = None
+
+
+class QuarantineQuery(LossesQuery):
+    kind: rules.Kind | None = None
+    done: Annotated[str, Field(max_length=60)] = ""
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,16 @@ class DeliveryPages:
             ("/delivery/quarantine/redrive", self.redrive, "POST"),
             ("/delivery/quarantine/discard", self.discard, "POST"),
             ("/delivery/quarantine/{quarantine_id}", self.message, "GET"),
+            ("/delivery/losses", self.losses, "GET"),
         )
 
     # --- the outbox
 
     async def delivery(self, request: Request) -> Response:
-        async with self.pages.visit(request, "sync", "quarantine") as visit:
+        async with self.pages.visit(request, "sync", "quarantine", "losses") as visit:
             if not visit.tenant.reads("sync"):
-                return RedirectResponse("/delivery/quarantine", 303, headers=look.HEADERS)
+                _, _, first = delivery.tabs(visit.tenant)[0]
+                return RedirectResponse(first, 303, headers=look.HEADERS)
             view = await self._delivery(visit)
         return await self.pages.page("edge_delivery.html", visit.signed_in, view)
 
@@ -160,6 +166,26 @@ class DeliveryPages:
         result = await move(self.pages.pool, by, chosen, limit=MAX_MOVED)
         done = delivery.outcome(result.described(), discarded=discard)
         return RedirectResponse(f"/delivery/quarantine?done={done}", 303, headers=look.HEADERS)
+
+    # --- losses
+
+    async def losses(self, request: Request) -> Response:
+        query = api.parse(LossesQuery, request)
+        async with self.pages.visit(request, "losses") as visit:
+            connection, tenant, now, signed_in = visit
+            only = tenant.only_tenant_id
+            totals = await losses.totals(connection, tenant_id=only)
+            rows = await losses.latest(
+                connection, before=query.before, limit=queries.MAX_ROWS + 1, tenant_id=only
+            )
+            view = delivery.losses_view(
+                tenant,
+                rows,
+                total=sum(total["count"] for total in totals),
+                max_rows=queries.MAX_ROWS,
+                now=now,
+            )
+        return await self.pages.page("edge_losses.html", signed_in, view)
 
 
 def _chosen(form: dict[str, str], *names: str) -> dict[str, Any]:

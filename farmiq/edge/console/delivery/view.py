@@ -28,6 +28,8 @@ def tabs(tenant: Tenant) -> list[tuple[str, str, str]]:
         ]
     if tenant.reads("quarantine"):
         allowed.append(("quarantine", _("Quarantine"), "/delivery/quarantine"))
+    if tenant.reads("losses"):
+        allowed.append(("losses", _("Losses"), "/delivery/losses"))
     return allowed
 
 
@@ -227,6 +229,33 @@ def quarantine_view(
         next_href=f"{more}&kind={kind}" if more and kind else more,
         may_act=tenant.may("quarantine", "operator"),
         done=done,
+        tabs=tabs(tenant),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossesView(PageView):
+    total: int
+    rows: Sequence[Mapping[str, Any]]
+    next_href: str
+    tabs: Sequence[tuple[str, str, str]]
+
+
+def losses_view(
+    tenant: Tenant, rows: Sequence[Mapping[str, Any]], *, total: int, max_rows: int, now: datetime
+) -> LossesView:
+    """`rows`: one more than a page has, if there is a next page."""
+    shown = rows[:max_rows]
+    return LossesView(
+        company=tenant,
+        now=now,
+        title=_("Losses"),
+        page="delivery",
+        total=total,
+        rows=shown,
+        next_href=(
+            f"/delivery/losses?before={shown[-1]['loss_id']}" if len(rows) > max_rows else ""
+        ),
         tabs=tabs(tenant),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from farmiq.edge import alerts
 from farmiq.plumbing import db
 
-MAX_ALERTS = 20
+MAX_ALERTS = 100
 # An alert of the tenant, or of the whole edge; a key of all tenants sees every one.
 OWN = """
   (%(tenant)s::text is null or whole_edge or subject = %(tenant)s

@@ -19,6 +19,8 @@ MAX_REASONS = 7
 MAX_NAMED = 3
 _TONES: dict[str, Tone] = {"security": "bad", "critical": "bad", "warning": "warn", "info": "info"}
 
+_ORDER = ("bad", "warn", "info")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -103,6 +105,7 @@ class TodayView(PageView):
     link: Link
     link_text: str
     reasons: Sequence[Reason]
+    # Also those of alerts that are too many to list.
     reason_count: int
     backlog: Backlog
     device_count: int
@@ -110,6 +113,19 @@ class TodayView(PageView):
     day: Day
     rejected: int
     may_enter: bool
+
+    @property
+    def shown(self) -> Sequence[Reason]:
+        return self.reasons[:MAX_REASONS]
+
+    @property
+    def others(self) -> Sequence[Reason]:
+        """Behind one press."""
+        return self.reasons[MAX_REASONS:]
+
+    @property
+    def unlisted(self) -> int:
+        return self.reason_count - len(self.reasons)
 
 
 def view(
@@ -128,7 +144,10 @@ def view(
     to_cloud = link(backlog, now=now, patience_s=patience_s)
     # A key for other areas than devices sees nothing of them.
     silent = silent if tenant.reads("devices") else ()
-    reasons = [*_of_alerts(alerts, tenant), *_others(tenant, silent, day, backlog, rejected)]
+    reasons = sorted(
+        [*_of_alerts(alerts, tenant), *_others(tenant, silent, day, backlog, rejected)],
+        key=lambda reason: _ORDER.index(reason.tone),
+    )
     # More alerts than are listed count too.
     problems = len(reasons) + alert_count - len(alerts)
     clock = words.zone(tenant.timezone)
@@ -142,7 +161,7 @@ def view(
         tone="warn" if problems else "good",
         link=to_cloud,
         link_text=link_sentence(to_cloud, backlog, since=since),
-        reasons=reasons[:MAX_REASONS],
+        reasons=reasons,
         reason_count=problems,
         backlog=backlog,
         device_count=device_count,

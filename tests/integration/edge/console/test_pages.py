@@ -15,7 +15,8 @@ from tests.support.edge_day import NAME, OTHER, PIN, TENANT, Day
 
 PAGES = (
     "/", "/weighings", "/readings", "/readings/climate-1/temperature", "/devices", "/delivery",
-    "/delivery/dead-letters", "/delivery/quarantine", "/records", "/records/new",
+    "/delivery/dead-letters", "/delivery/quarantine", "/delivery/losses",
+    "/records", "/records/new",
     "/records/new?kind=treatment", "/records/new?kind=note", "/feed/intakes/new", "/feed/lots/new",
     "/today/parts", "/weighings/rows", "/readings/rows", "/devices/rows", "/devices/new", "/keys",
     "/devices/climate-2", "/devices/scale-1", "/devices/climate-2/parts", "/delivery/parts",

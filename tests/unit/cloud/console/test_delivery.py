@@ -8,7 +8,7 @@ from farmiq.cloud import bus
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.dead_letters import view as letters
 from farmiq.cloud.console.delivery import view as delivery
-from farmiq.cloud.console.delivery.view import Edge, Facts, Heartbeat, Hour, Queue
+from farmiq.cloud.console.delivery.view import Edge, Facts, Heartbeat, Hour, Queue, Waiting
 
 NOW = datetime(2026, 11, 18, 6, 30, tzinfo=UTC)
 COMPANY = Company(
@@ -60,6 +60,45 @@ def test_headline_names_the_edge_that_is_silent_longest_and_counts_dead_letters(
     assert said(replace(GOOD, state="never heard", heartbeat=None)) == ["1 edge was never heard."]
 
 
+def test_headline_names_what_is_stuck_in_the_cloud() -> None:
+    hours_ago = NOW - timedelta(hours=30)
+    counted_at = NOW - timedelta(hours=3)
+    facts = replace(
+        NOTHING,
+        edges=(GOOD,),
+        waiting=(
+            Waiting(station="edges", count=7, oldest_at=hours_ago),
+            Waiting(station="entries", count=400, oldest_at=hours_ago, late=390),
+            Waiting(station="messages", count=90, oldest_at=hours_ago, late=1),
+        ),
+        rejected_total=700,
+        queues=(
+            Queue("farmiq.x.ingest.queue", 3, 0, 10, counted_at),
+            Queue("farmiq.y.ingest.queue", 3, 1, 10, counted_at),
+        ),
+    )
+    view = delivery.view(COMPANY, facts, now=NOW)
+    assert [finding.text for finding in view.headline] == [
+        "390 entries wait for the bus for more than 15 min.",
+        "1 message to people waits for more than 15 min.",
+        "700 messages of cameras wait in quarantine.",
+        "1 queue of the bus needs attention.",
+        "The queues of the bus were last counted 3 h ago.",
+    ]
+    assert [finding.value for finding in view.headline] == [390, 1, 700, 1, 3 * 3600]
+    assert view.title == "(5) Delivery"
+
+
+def test_edge_with_an_old_loss_is_well_until_there_is_a_new_one() -> None:
+    lossy = replace(GOOD, heartbeat=replace(WELL, losses=3))
+    assert delivery.edge_row(lossy, now=NOW).word == "arrives"
+    row = delivery.edge_row(replace(lossy, has_new_losses=True), now=NOW)
+    assert (row.tone, [problem.value for problem in row.problems]) == ("bad", [3])
+    assert row.problems[0].text == (
+        "Messages were lost lately, 3 in all: the list of losses at the edge says why."
+    )
+
+
 def test_revoked_edge_is_no_problem() -> None:
     revoked = replace(GOOD, state="silent", good_keys=0, heartbeat=replace(WELL, losses=3))
     assert said(revoked) == []
@@ -71,7 +110,7 @@ def test_problems_of_an_edge_are_whole_sentences_with_their_figures() -> None:
         WELL, waiting=5, oldest_s=3700.0, dead_letters=1, quarantine=2, losses=3,
         clock_offset_s=-130.0, disk_percent=92.0, alerts_missing=1,
     )  # fmt: skip
-    row = delivery.edge_row(replace(GOOD, heartbeat=ill), now=NOW)
+    row = delivery.edge_row(replace(GOOD, heartbeat=ill, has_new_losses=True), now=NOW)
     assert [(each.name, each.value) for each in row.problems] == [
         ("edge.losses", 3),
         ("edge.dead_letters", 1),

@@ -48,6 +48,19 @@ def test_delivery_shows_what_is_left_of_its_lot() -> None:
     assert [one.stock.stock_kg if one.stock else None for one in shown.lots] == [800, None, None]
 
 
+def test_lot_that_was_taken_up_says_so_though_its_silo_lacks_nothing() -> None:
+    lot = {
+        "event_id": UUID(int=7), "feed_lot_id": "L", "barn_id": "1", "feed_product_id": None,
+        "quantity_kg": 900.0, "occurred_at": NOW,
+    }  # fmt: skip
+    shown = feed.view(
+        COMPANY, silos=[FULL], lots=[lot, {**lot, "feed_lot_id": "new"}],
+        of_lots=[replace(FULL, feed_lot_id="L", stock_kg=-30)], intakes=[], today=TODAY,
+        timezone="UTC", entered=None, now=NOW, days=14,
+    )  # fmt: skip
+    assert [(lot.stock, lot.is_used_up) for lot in shown.lots] == [(None, True), (None, False)]
+
+
 def test_day_without_feed_is_a_gap() -> None:
     zone = ZoneInfo("Asia/Bangkok")
     intakes = [
@@ -61,7 +74,11 @@ def test_day_without_feed_is_a_gap() -> None:
         ),
         DayIntake(farm_id="f", barn_id="2", barn_name="Two", on=TODAY, quantity_kg=70.0, entries=2),
     ]
-    columns, rows = feed.table(intakes, today=TODAY, days=3, zone=zone)
+    # Today is not over: its part of a day would look like a fall.
+    columns, rows = feed.table(
+        [*intakes, replace(intakes[0], on=date(2026, 4, 2))], today=date(2026, 4, 2), days=4,
+        zone=zone,
+    )  # fmt: skip
     assert [column.label for column in columns] == ["One", "Two"]
     assert [row[1:] for row in rows] == [(None, None), (50.0, None), (None, 70.0)]
     assert rows[0][0] == datetime(2026, 3, 30, tzinfo=zone)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from farmiq.cloud.console.batches.view import Batch, Figure
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.sites import strips
 from farmiq.cloud.console.sites import view as site_list
@@ -137,6 +138,62 @@ def test_silent_device_and_the_alert_about_it_are_one_reason() -> None:
     assert found.href == "/telemetry/d1/temperature"
 
 
+def test_acknowledged_problem_does_not_hide_a_new_one_of_the_same_cause() -> None:
+    known_of = episode(
+        "a", device_id="d1", is_absence=True, opened_at=ago(600), is_acknowledged=True
+    )
+    new = episode("b", device_id="d2", is_absence=True, opened_at=ago(5), severity="critical")
+    late = [reading("d1", age_min=600), reading("d2", age_min=20)]
+    (found,) = reasons.reasons(known(*late, episodes=[known_of, new]))
+    assert (found.rank, found.is_acknowledged, found.since) == (Rank.CRITICAL, False, ago(5))
+    (both,) = reasons.reasons(known(*late, episodes=[known_of, replace(new, is_acknowledged=True)]))
+    assert (both.is_acknowledged, both.since) == (True, ago(600))
+
+
+def batch(**fields: Any) -> Batch:
+    given: dict[str, Any] = {
+        "batch_id": "batch-1", "farm_id": "f-1", "farm_name": "Hill", "barn_id": "b-1",
+        "barn_name": "North barn", "timezone": "UTC", "species": "chicken", "breed": None,
+        "sex": "mixed", "placed_count": 5000, "placed_on": date(2026, 2, 17), "closed_on": None,
+        "target_weight_kg": None, "target_on": None, "today": NOW.date(), "age_days": 21,
+        "is_age_known": True, "head_count": 4800.0, "dead": 200.0, "culled": 0.0,
+        "weighed_count": 50, "outlier_count": 0, "safe_to_sell_from": None,
+    }  # fmt: skip
+    return Batch(**(given | fields))
+
+
+def figure(kpi_type: str, value: float, expected: float) -> Figure:
+    return Figure(
+        batch_id="batch-1", kpi_type=kpi_type, kpi_date=NOW.date(), value=value, unit="kg",
+        source_event_count=9, expected_value=expected, difference=value - expected,
+    )  # fmt: skip
+
+
+def test_what_the_page_of_batches_calls_a_problem_is_a_reason_here_too() -> None:
+    behind = {"weight_mean": figure("weight_mean", 0.8, 1.0)}
+    dying = {"mortality_pct": figure("mortality_pct", 4.0, 2.0)}
+    ill = batch(figures={**behind, **dying}, safe_to_sell_from=date(2026, 3, 15), open_alerts=1)
+    found = reasons.reasons(known(batches=[ill]))
+    assert [(reason.where, reason.why) for reason in found] == [
+        ("North barn", "Behind its standard"),
+        ("North barn", "High mortality"),
+        ("North barn", "Not to be sold before 15 Mar"),
+    ]
+    view = today.view(COMPANY, known(batches=[ill]), registered=[barn()])
+    assert view.sentence == "The only barn needs attention"
+    assert reasons.reasons(known(batches=[batch()])) == []
+
+
+def test_batch_that_is_behind_and_the_alert_about_it_are_one_reason() -> None:
+    alert = episode(
+        "rule:default.weight.behind|batch:batch-1", signal="kpi.weight_mean", batch_id="batch-1",
+        message="mean weight too low",
+    )  # fmt: skip
+    behind = batch(figures={"weight_mean": figure("weight_mean", 0.8, 1.0)})
+    (found,) = reasons.reasons(known(batches=[behind], episodes=[alert]))
+    assert (found.cause, found.signs) == ("batch:batch-1:behind", 2)
+
+
 def test_silent_edge_explains_the_silent_sensors_of_its_farms() -> None:
     late = [reading("d1", age_min=20), reading("d2", age_min=20, barn_id="b-2")]
     absent = episode(is_absence=True)
@@ -239,7 +296,8 @@ def test_counts_in_title_and_sentence_are_those_of_the_list() -> None:
     late = [reading(f"d{number}", age_min=20, barn_id=f"b-{number}") for number in range(1, 10)]
     view = today.view(COMPANY, known(*late, reading("d0", barn_id="b-0"), sites=[site(overdue=1)]))
     assert view.title == f"({len(view.reasons)}) Today" == "(10) Today"
-    assert (len(view.shown), view.hidden) == (7, 3)
+    assert (len(view.shown), len(view.others)) == (7, 3)
+    assert (*view.shown, *view.others) == view.reasons
     assert view.sentence == "10 of 11 barns and sites need attention"
     assert sum(card.needs_attention for card in view.barns) == 9
     assert [card.needs_attention for card in view.barns[-2:]] == [True, False]
@@ -289,7 +347,7 @@ def test_pipeline_says_what_the_cloud_knows_and_what_it_does_not() -> None:
         "edges": ("good", "1 of 2 report"),
         "outbox": ("good", "3 events wait"),
         "cloud": ("good", "1,200 events in a day"),
-        "consumers": ("good", "queues not known here; no dead letters"),
+        "consumers": ("muted", "queues not known here; no dead letters"),
     }
     nothing = {part.key: part.text for part in today.view(COMPANY, known()).pipeline}
     assert nothing["outbox"] == "not known"

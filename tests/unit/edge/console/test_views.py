@@ -133,6 +133,15 @@ def test_problems_are_listed_worst_first_and_counted_in_the_title() -> None:
     assert view.reasons[0].closes == ("rule.hot", "t-1/f-1/b-1")
 
 
+def test_problems_beyond_seven_are_behind_one_press_and_the_worst_stand_first() -> None:
+    notices = [alert("info", f"t-1/f-1/b-{n}") for n in range(7)]
+    view = seen(alerts=[alert("critical"), *notices], alert_count=10, rejected=3)
+    tones = [reason.tone for reason in (*view.shown, *view.others)]
+    assert tones == ["bad", "warn", *["info"] * 7]
+    assert (len(view.shown), len(view.others), view.unlisted) == (7, 2, 2)
+    assert view.reason_count == 11
+
+
 def test_key_for_feed_alone_sees_nothing_of_devices_and_cannot_close_alerts() -> None:
     feeder = replace(TENANT, areas=("feed",))
     silent = [Silent(device_id="d", barn_id="b", state="late", last_seen_at=None)]

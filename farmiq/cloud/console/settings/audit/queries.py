@@ -35,13 +35,25 @@ _SOURCES = {
     "cameras": """
         select c.command_id, c.created_at, c.created_by, 'cameras', 'order', d.device_name,
           c.name || ' (' || c.state || ')'
-        from camera_commands c join devices d using (device_id)""",
+        from camera_commands c join devices d using (device_id)
+        union all
+        select s.series_id, s.ended_at, coalesce(u.email, s.ended_by::text), 'cameras', 'new_dish',
+          d.device_name, ''
+        from dish_series s join devices d using (device_id)
+        left join users u on u.user_id = s.ended_by
+        where s.ended_by is not null""",
     "schedules": """
         select s.change_id, s.requested_at,
           coalesce(u.email, s.requested_by::text, 'system'), 'schedules', 'request', d.device_name,
           s.new_wake_schedule_cron
         from device_schedule_changes s join devices d using (device_id)
-        left join users u on u.user_id = s.requested_by""",
+        left join users u on u.user_id = s.requested_by
+        union all
+        select s.change_id, s.cancelled_at, coalesce(u.email, s.cancelled_by::text, 'system'),
+          'schedules', 'cancel', d.device_name, s.new_wake_schedule_cron
+        from device_schedule_changes s join devices d using (device_id)
+        left join users u on u.user_id = s.cancelled_by
+        where s.cancelled_at is not null""",
 }
 MAX_DETAIL_CHARS = 2000
 

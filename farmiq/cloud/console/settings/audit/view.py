@@ -26,7 +26,7 @@ def kind_word(kind: str) -> str:
         "alerts": _("alerts"),
         "master data": _("farms, barns and batches"),
         "records": _("records and feed"),
-        "cameras": _("commands to cameras"),
+        "cameras": _("commands to cameras, dishes"),
         "schedules": _("schedules of cameras"),
     }.get(kind, kind)
 
@@ -67,6 +67,9 @@ class Entry:
             "post": _("entered"),
             "order": _("ordered"),
             "request": _("requested"),
+            "cancel": _("cancelled"),
+            "new_dish": _("put a new dish under"),
+            "look_at_company": _("looked at this company"),
         }.get(self.action, self.action.replace("_", " "))
 
 
