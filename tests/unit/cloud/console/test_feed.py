@@ -50,8 +50,8 @@ def test_delivery_shows_what_is_left_of_its_lot() -> None:
 
 def test_lot_that_was_taken_up_says_so_though_its_silo_lacks_nothing() -> None:
     lot = {
-        "event_id": UUID(int=7), "feed_lot_id": "L", "barn_id": "1", "feed_product_id": None,
-        "quantity_kg": 900.0, "occurred_at": NOW,
+        "event_id": UUID(int=7), "feed_lot_id": "L", "farm_id": "f", "barn_id": "1",
+        "feed_product_id": None, "quantity_kg": 900.0, "occurred_at": NOW,
     }  # fmt: skip
     shown = feed.view(
         COMPANY, silos=[FULL], lots=[lot, {**lot, "feed_lot_id": "new"}],
