@@ -215,6 +215,7 @@ async def test_what_was_claimed_or_put_off_by_a_clock_that_was_ahead_goes_on(
     receiver.status = 200
     async with started(site):
         await site.until_ended(4)
+        site.ahead("16 minutes")
         escalated = "select count(*) from alert_steps where step = 'escalated'"
         await until(lambda: site.owner(escalated) == [(2,)])
 
