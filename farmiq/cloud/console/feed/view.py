@@ -161,7 +161,7 @@ def view(
     )
 
 
-def _key(lot: Mapping[str, Any]) -> tuple[str, str | None, str | None]:
+def _key(lot: Mapping[str, Any]) -> tuple[str, str, str | None]:
     return lot["farm_id"], lot["barn_id"], lot["feed_lot_id"]
 
 
