@@ -58,7 +58,7 @@ def test_owner_reads_growth_and_forecast(
     life = flocks.a_farm(cloud_db.url, cloud_db.admin_url)
     good, behind = life.flocks
     person.visit(page, console, "/batches")
-    expect(page.locator(".sentence")).to_have_text(re.compile(r"1 of 2\s+batches need attention"))
+    expect(page.locator(".sentence")).to_have_text(re.compile(r"1 of 2\s+batches needs attention"))
     # Problems first; a viewer has no button that enters anything.
     expect(page.locator(".batch h3").first).to_have_text("Barn 2")
     expect(page.locator(".batch").first).to_contain_text("Behind its standard")

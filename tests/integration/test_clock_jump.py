@@ -109,6 +109,7 @@ async def test_backups_are_not_pruned_while_the_clock_is_ahead(
 ) -> None:
     database: Database = request.getfixturevalue(f"{site}_db")
     copies = Repository(Folder(tmp_path / "copies"), [b"k" * 32])
+    copies.prepare(is_first=True)
     for days in range(40):
         _add_base(copies, datetime.now(UTC) - timedelta(days=days))
     backed_up = Site(

@@ -146,7 +146,8 @@ async def test_totals_of_an_edge_open_after_their_time(alerts: Alerts) -> None:
     alerts.beat()
     await alerts.looks.look_at_edges()
     await alerts.looks.page()
-    assert alerts.steps() == [("rule:held|edge:edge-01", "opened")]
+    grows = "rule:default.edge.quarantine.grows|edge:edge-01"
+    assert sorted(alerts.steps()) == [(grows, "opened"), ("rule:held|edge:edge-01", "opened")]
 
 
 async def test_maintenance_window_holds_and_calls_when_it_is_over(alerts: Alerts) -> None:
