@@ -17,6 +17,8 @@ DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 LITRES = {None: 1.0, "l": 1.0, "L": 1.0, "m3": 1000.0}
 HOT = {"pig": 74.0} | dict.fromkeys(("broiler", "layer", "duck", "turkey", "chicken"), 78.0)
+# Animals of their first day bear so much more, which passes until this age.
+YOUNG = {"pig": (6.0, 70)} | dict.fromkeys(HOT.keys() - {"pig"}, (8.0, 28))
 TAKEN_AS_IS = {
     "temperature": ("°C", "C"), "humidity": ("%",), "water.flow": ("l/min", "L/min"),
 }  # fmt: skip
@@ -65,6 +67,19 @@ class Facts:
     # Hour -> metric -> device -> values, in the metric's own unit or left out.
     hours: dict[datetime, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     readings: int = 0
+    # Hour, metric and device with a reading that cannot be right.
+    spoilt: set[tuple[datetime, str, str]] = field(default_factory=set)
+
+    def of_devices(self, metric: str) -> dict[datetime, list[list[float]]]:
+        """Of each hour the values that count, of each device."""
+        return {
+            hour: [
+                values
+                for device, values in metrics.get(metric, {}).items()
+                if (hour, metric, device) not in self.spoilt
+            ]
+            for hour, metrics in self.hours.items()
+        }
 
 
 def recount(events: Iterable[Row], master: MasterData) -> dict[tuple[str, str, date, str], Figure]:
@@ -303,6 +318,8 @@ class _Batch:
         if value is not None:
             devices = metrics.setdefault(reading["metric_type"], {})
             devices.setdefault(event["device_id"], []).append(value)
+            if not self._is_plausible(reading["metric_type"], value):
+                facts.spoilt.add((hour, reading["metric_type"], event["device_id"]))
 
     def _in_its_unit(self, metric: str, value: float, unit: str) -> float | None:
         wanted = TAKEN_AS_IS.get(metric, ())
@@ -314,6 +331,14 @@ class _Batch:
                 factor, offset = row["conversions"][unit]
                 return float(value * factor + offset)
         return None
+
+    def _is_plausible(self, metric: str, value: float) -> bool:
+        for row in self.master.metrics:
+            is_known = (row["tenant_id"], row["metric_type"]) == (self.batch["tenant_id"], metric)
+            if is_known and row["unit"] in TAKEN_AS_IS.get(metric, ()):
+                low, high = row.get("min_plausible"), row.get("max_plausible")
+                return (low is None or value >= low) and (high is None or value <= high)
+        return True
 
     # What the facts come to.
 
@@ -344,9 +369,7 @@ class _Batch:
         if facts.water:
             return math.fsum(facts.water), len(facts.water)
         series = [
-            values
-            for metrics in facts.hours.values()
-            for values in metrics.get("water.flow", {}).values()
+            values for devices in facts.of_devices("water.flow").values() for values in devices
         ]
         if not series:
             return None, 0
@@ -355,12 +378,15 @@ class _Batch:
 
     def hot_hours(self, on: date) -> tuple[int | None, int]:
         """Hours whose index reaches the limit, of those with both metrics; and their readings."""
-        limit, hot, hours, readings = HOT.get(self.batch["species"], 72.0), 0, 0, 0
-        for metrics in self.days[on].hours.values():
-            both = [
-                [value for values in metrics.get(name, {}).values() for value in values]
-                for name in ("temperature", "humidity")
-            ]
+        hot, hours, readings = 0, 0, 0
+        age, (more, until) = self.age(on), YOUNG.get(self.batch["species"], (0.0, 1))
+        limit = HOT.get(self.batch["species"], 72.0)
+        if age is not None and age < until:
+            limit += more * (until - age) / until
+        facts = self.days[on]
+        warm, damp = (facts.of_devices(name) for name in ("temperature", "humidity"))
+        for hour in facts.hours:
+            both = [[value for values in of[hour] for value in values] for of in (warm, damp)]
             if all(both):
                 hours += 1
                 readings += sum(map(len, both))

@@ -166,24 +166,36 @@ async def _records(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
 
 
 async def _climate(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> list[dict[str, Any]]:
-    """Hours of UTC with readings, those that were too hot, and water by meters, from rollups."""
+    """Hours of UTC with readings, those that were too hot, and water by meters, from rollups.
+
+    An hour of a device with a reading outside the plausible range of its metric is covered, but its
+    value counts for nothing: the mean is not to be believed.
+    """
     return await db.fetch_dicts(
         tx,
         f"""
         with span as materialized ({_SPANS}), bucket as (
           select s.kpi_date, a.bucket_start_at, a.metric_type, a.count,
-            case
-              when u.units ? a.unit then a.avg_value
-              when u.units ? m.unit then
-                a.avg_value * fn_jsonb_number(m.conversions -> a.unit -> 0)
-                  + fn_jsonb_number(m.conversions -> a.unit -> 1)
-            end as value
+            case when u.units ? m.unit and (v.low < m.min_plausible or v.high > m.max_plausible)
+              then null else v.mean end as value
           from span s join telemetry_agg a
             on a.tenant_id = %(tenant_id)s and a.farm_id = %(farm_id)s
             and a.barn_id = %(barn_id)s and a."window" = '1h'
             and a.bucket_start_at >= s.begin_at and a.bucket_start_at < s.end_at
           left join lateral (select %(units)s::jsonb -> a.metric_type as units) u on true
           left join metrics m on m.tenant_id = a.tenant_id and m.metric_type = a.metric_type
+          cross join lateral (
+            select
+              case when u.units ? a.unit then 1::float8 when u.units ? m.unit
+                then fn_jsonb_number(m.conversions -> a.unit -> 0) end as factor,
+              case when u.units ? a.unit then 0::float8 when u.units ? m.unit
+                then fn_jsonb_number(m.conversions -> a.unit -> 1) end as shift
+          ) c
+          cross join lateral (
+            select a.avg_value * c.factor + c.shift as mean,
+              least(a.min_value * c.factor + c.shift, a.max_value * c.factor + c.shift) as low,
+              greatest(a.min_value * c.factor + c.shift, a.max_value * c.factor + c.shift) as high
+          ) v
         ), summed as (
           select kpi_date, bucket_start_at, sum(count) as reading_count,
             sum(value * count order by value, count) filter (where metric_type = 'temperature')
@@ -205,14 +217,20 @@ async def _climate(tx: db.Connection, batch: Batch, dates: Sequence[date]) -> li
         )
         select kpi_date, count(*)::int as covered_hours,
           sum(reading_count)::bigint as reading_count,
-          case when count(thi) > 0 then (count(*) filter (where thi >= %(limit)s))::int end
+          case when count(thi) > 0 then (count(*) filter (where thi >= thi_limit))::int end
             as thi_hours,
           coalesce(sum(climate_count) filter (where thi is not null), 0)::bigint
             as climate_reading_count,
           sum(litres order by bucket_start_at) as metered_l,
           coalesce(sum(metered_count), 0)::bigint as metered_count
-        from hour group by kpi_date
+        from hour
+          join unnest(%(dates)s::date[], %(limits)s::float8[]) as l(kpi_date, thi_limit)
+            using (kpi_date)
+        group by kpi_date
         """,  # noqa: S608 - our own text
         _arguments(batch, dates)
-        | {"limit": thi_limit(batch.species), "units": msgspec.json.encode(_UNITS).decode()},
+        | {
+            "limits": [thi_limit(batch.species, batch.age(on)) for on in dates],
+            "units": msgspec.json.encode(_UNITS).decode(),
+        },
     )

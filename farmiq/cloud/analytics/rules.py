@@ -44,18 +44,22 @@ EXPECTED: Mapping[str, str] = {
     "fcr": "feed_conversion",
     "mortality_pct": "mortality_pct",
 }
-# From which temperature-humidity index an hour is too hot.
-THI_LIMIT = 72.0
-THI_LIMITS: Mapping[str, float] = {
-    "pig": 74.0,
-    **dict.fromkeys(("broiler", "layer", "duck", "turkey", "chicken"), 78.0),
+# From which temperature-humidity index an hour is too hot for grown animals; by how much more for
+# those of their first day, and from which age on they count as grown, as in the alert rules that
+# ship. Chicks and piglets are kept warm.
+THI_LIMIT = (72.0, 0.0, 1)
+THI_LIMITS: Mapping[str, tuple[float, float, int]] = {
+    "pig": (74.0, 6.0, 70),
+    **dict.fromkeys(("broiler", "layer", "duck", "turkey", "chicken"), (78.0, 8.0, 28)),
 }
 # How many days before a gain's reference lies: the latest weighed day among these.
 GAINS: Mapping[KpiType, tuple[int, int]] = {"adg_7d": (7, 10), "adg_30d": (30, 35)}
 
 
-def thi_limit(species: str) -> float:
-    return THI_LIMITS.get(species, THI_LIMIT)
+def thi_limit(species: str, age: int | None) -> float:
+    """Animals whose age nobody knows count as grown."""
+    grown, more, until = THI_LIMITS.get(species, THI_LIMIT)
+    return grown if age is None else grown + more * max(0.0, 1 - age / until)
 
 
 @dataclass(frozen=True, slots=True)

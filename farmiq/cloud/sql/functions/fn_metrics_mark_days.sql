@@ -1,4 +1,5 @@
--- Other conversions of a metric that figures are made of mark all days of the company's batches.
+-- Other conversions or another plausible range of a metric that figures are made of mark all days of
+-- the company's batches.
 create or replace function fn_metrics_mark_days() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -7,7 +8,8 @@ declare
   changed public.metrics := coalesce(new, old);
 begin
   if changed.metric_type not in ('temperature', 'humidity', 'water.flow')
-    or tg_op = 'UPDATE' and (new.unit, new.conversions) = (old.unit, old.conversions) then
+    or tg_op = 'UPDATE' and (new.unit, new.conversions, new.min_plausible, new.max_plausible)
+      is not distinct from (old.unit, old.conversions, old.min_plausible, old.max_plausible) then
     return null;
   end if;
   insert into public.analytics_dirty_days (tenant_id, batch_id, first_date)

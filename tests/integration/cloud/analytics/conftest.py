@@ -129,7 +129,15 @@ class Analytics:
         ]
 
     def hour(
-        self, at: datetime, metric: str, value: float, *, unit: str, count: int = 60, **more: Any
+        self,
+        at: datetime,
+        metric: str,
+        value: float,
+        *,
+        unit: str,
+        count: int = 60,
+        highest: float | None = None,
+        **more: Any,
     ) -> None:
         """A rollup of an hour, as the telemetry service stores it."""
         place = {"device_id": "d", "barn_id": "1", "farm_id": "f", **more}
@@ -143,7 +151,8 @@ class Analytics:
               avg_value = excluded.avg_value, count = excluded.count
             """,
             self.tenant_id, place["farm_id"], place["barn_id"], place["device_id"], at,
-            at + timedelta(hours=1), metric, unit, value, value, value, count,
+            at + timedelta(hours=1), metric, unit, value, value,
+            value if highest is None else highest, count,
         )  # fmt: skip
 
     def aggregated(

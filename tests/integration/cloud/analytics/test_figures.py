@@ -435,6 +435,35 @@ async def test_units_of_telemetry_are_converted_or_not_counted(analytics: Analyt
     assert farm.figures()[on(1), "water_to_feed"] == 0.5
 
 
+async def test_hour_of_a_device_with_an_implausible_reading_counts_as_covered_alone(
+    analytics: Analytics,
+) -> None:
+    farm = analytics
+    farm.farm()
+    farm.batch()
+    for device_id, warmest in (("good", 41.0), ("broken", 85.0)):
+        farm.hour(at(1, 1), "temperature", 40.0, unit="°C", device_id=device_id, highest=warmest)
+    farm.hour(at(1, 2), "temperature", 40.0, unit="°C", device_id="broken", highest=85.0)
+    for hour in (1, 2):
+        farm.hour(at(1, hour), "humidity", 50.0, unit="%")
+    await farm.hear(farm.aggregated(at(1, 2), "humidity", 50.0, unit="%"))
+    await farm.settle()
+    assert farm.figures()[on(1), "thi_hours"] == 2.0
+    farm.owner(
+        "insert into metrics (tenant_id, metric_type, label, unit, max_plausible) "
+        "values ('t-001', 'temperature', 'T', '°C', 60)"
+    )
+    await farm.settle()
+    found = farm.figures()
+    assert found[on(1), "thi_hours"] == 1.0
+    assert found[on(1), "data_coverage"] == pytest.approx(100 * 2 / 24)
+    farm.owner("update metrics set max_plausible = 90")
+    await farm.settle()
+    assert farm.figures()[on(1), "thi_hours"] == 2.0
+    farm.owner("update metrics set label = 'Warmth'")
+    assert farm.owner("select count(*) from analytics_dirty_days") == [(0,)]
+
+
 async def test_companies_with_the_same_ids_do_not_meet(analytics: Analytics) -> None:
     farm = analytics
     other = replace(farm, tenant_id="t-002")

@@ -342,6 +342,7 @@ def _master_data(draw: st.DrawFn, tenant_id: str, zone: str, change: date) -> Ma
                 "label": "Temperature",
                 "unit": "°C",
                 "conversions": {"F": (0.5555555555555556, -17.77777777777778)},
+                **draw(st.sampled_from([{}, {"min_plausible": 18.0, "max_plausible": 38.0}])),
             },
             {
                 "tenant_id": tenant_id,
@@ -349,6 +350,7 @@ def _master_data(draw: st.DrawFn, tenant_id: str, zone: str, change: date) -> Ma
                 "label": "Water",
                 "unit": "l/min",
                 "conversions": {"m3/h": (16.666666666666668, 0.0)},
+                **draw(st.sampled_from([{}, {"max_plausible": 1.5}])),
             },
         ],
     )
@@ -357,7 +359,11 @@ def _master_data(draw: st.DrawFn, tenant_id: str, zone: str, change: date) -> Ma
 @st.composite
 def _earlier(draw: st.DrawFn, last: MasterData) -> MasterData:
     """What was registered at first: nothing, the same, or what was corrected later."""
-    how = draw(st.sampled_from(["nothing", "same", "other zone", "other batch", "no standard"]))
+    how = draw(
+        st.sampled_from(
+            ["nothing", "same", "other zone", "other batch", "no standard", "other range"]
+        )
+    )
     if how == "nothing":
         return MasterData([], [])
     if how == "other zone":
@@ -369,6 +375,9 @@ def _earlier(draw: st.DrawFn, last: MasterData) -> MasterData:
         return MasterData(last.farms, [batch], last.standards, last.metrics)
     if how == "no standard":
         return MasterData(last.farms, last.batches)
+    if how == "other range":
+        metrics = [{**metric, "min_plausible": 20.0} for metric in last.metrics]
+        return MasterData(last.farms, last.batches, last.standards, metrics)
     return last
 
 

@@ -188,6 +188,15 @@ def test_every_kind_of_figure_has_a_unit() -> None:
     assert set(rules.UNITS) == set(get_args(KpiType))
 
 
-@pytest.mark.parametrize(("species", "limit"), [("cow", 72), ("pig", 74), ("layer", 78)])
-def test_limit_of_heat_depends_on_the_species(species: str, limit: float) -> None:
-    assert rules.thi_limit(species) == limit
+@pytest.mark.parametrize(
+    ("species", "age", "limit"),
+    [
+        ("cow", 0, 72),
+        ("pig", None, 74), ("pig", 0, 80), ("pig", 35, 77), ("pig", 70, 74), ("pig", 200, 74),
+        ("layer", None, 78), ("layer", 0, 86), ("layer", 7, 84), ("layer", 28, 78), ("layer", 99, 78),
+    ],
+)  # fmt: skip
+def test_limit_of_heat_depends_on_species_and_age(
+    species: str, age: int | None, limit: float
+) -> None:
+    assert rules.thi_limit(species, age) == pytest.approx(limit)
