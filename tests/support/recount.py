@@ -379,8 +379,9 @@ class _Batch:
     def hot_hours(self, on: date) -> tuple[int | None, int]:
         """Hours whose index reaches the limit, of those with both metrics; and their readings."""
         hot, hours, readings = 0, 0, 0
-        age, (more, until) = self.age(on), YOUNG.get(self.batch["species"], (0.0, 1))
-        limit = HOT.get(self.batch["species"], 72.0)
+        species = self.batch["species"].lower()
+        age, (more, until) = self.age(on), YOUNG.get(species, (0.0, 1))
+        limit = HOT.get(species, 72.0)
         if age is not None and age < until:
             limit += more * (until - age) / until
         facts = self.days[on]
@@ -504,7 +505,7 @@ class _Batch:
         count = len(intakes) + len(self.weights(on)) + weighings
         rows = [("fcr", fcr, "kg/kg", count)]
         age = self.age(on)
-        if self.batch["species"] == "broiler" and age is not None and age > 0:
+        if self.batch["species"].lower() == "broiler" and age is not None and age > 0:
             alive = 100 * self.head(on) / self.batch["placed_count"]
             rows.append(("epef", alive * mean / (age * fcr) * 100, "1", count))
         return rows

@@ -58,7 +58,7 @@ GAINS: Mapping[KpiType, tuple[int, int]] = {"adg_7d": (7, 10), "adg_30d": (30, 3
 
 def thi_limit(species: str, age: int | None) -> float:
     """Animals whose age nobody knows count as grown."""
-    grown, more, until = THI_LIMITS.get(species, THI_LIMIT)
+    grown, more, until = THI_LIMITS.get(species.casefold(), THI_LIMIT)
     return grown if age is None else grown + more * max(0.0, 1 - age / until)
 
 
@@ -341,7 +341,7 @@ def _conversion(history: History, day: Day, mean: float, start: _Start) -> Itera
     count = sum(earlier.intake_count for earlier in fed) + day.weighed_count + start.weighings
     yield Figure(on, "fcr", fcr, count)
     age = batch.age(on)
-    if batch.species == "broiler" and age:
+    if batch.species.casefold() == "broiler" and age:
         livability = 100 * heads / batch.placed_count
         yield Figure(on, "epef", livability * mean / (age * fcr) * 100, count)
 

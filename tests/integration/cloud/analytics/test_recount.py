@@ -278,7 +278,7 @@ def _master_data(draw: st.DrawFn, tenant_id: str, zone: str, change: date) -> Ma
         return change + timedelta(days=draw(st.integers(low, high)))
 
     moved_on = day(-3, 1)
-    species = draw(st.sampled_from(["broiler", "broiler", "duck", "cattle"]))
+    species = draw(st.sampled_from(["broiler", "Broiler", "duck", "cattle"]))
     batch = {"tenant_id": tenant_id, "farm_id": FARM, "breed": None, "closed_on": None}
     batches = [
         {

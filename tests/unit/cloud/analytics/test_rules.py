@@ -96,6 +96,7 @@ def test_conversion_is_all_feed_over_all_growth() -> None:
     assert found["fcr"].expected_value == 1.0
     # 99 % alive, 0.5 kg, at age 10.
     assert found["epef"].value == pytest.approx(99 * 0.5 / (10 * 500 / 425) * 100)
+    assert "epef" in figures(*days, batch=replace(BATCH, species="Broiler"))
     assert "epef" not in figures(*days, batch=replace(BATCH, species="layer"))
     # Without a standard the growth and the feed after the first weighing count.
     found = figures(weighed(1, 0.1, feed_kg=999.0, intake_count=9), *days[1:], standard=())
@@ -193,7 +194,7 @@ def test_every_kind_of_figure_has_a_unit() -> None:
     [
         ("cow", 0, 72),
         ("pig", None, 74), ("pig", 0, 80), ("pig", 35, 77), ("pig", 70, 74), ("pig", 200, 74),
-        ("layer", None, 78), ("layer", 0, 86), ("layer", 7, 84), ("layer", 28, 78), ("layer", 99, 78),
+        ("layer", None, 78), ("layer", 0, 86), ("layer", 7, 84), ("layer", 28, 78), ("Layer", 99, 78),
     ],
 )  # fmt: skip
 def test_limit_of_heat_depends_on_species_and_age(
