@@ -20,23 +20,37 @@ class CatalogueEntry:
     metric_type: str
     label: str
     decimals: int
+    unit: str = ""
+    min_plausible: float | None = None
+    max_plausible: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """`min_span`: a small line shows at least so much, so that noise looks like noise.
 
-    Without `decimals` a value is rounded by its size.
+    Without `decimals` a value is rounded by its size. In `unit`, values from `low` to `high` are
+    plausible; None is no limit.
     """
 
     label: str
     decimals: int | None
     min_span: float
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
 
     def text(self, value: float) -> str:
         if self.decimals is None and abs(value) >= 1:
             return words.number(value, 1)
         return words.number(value, self.decimals)
+
+    def has_implausible(self, lowest: float, highest: float, unit: str) -> bool:
+        """Whether some of the values between these cannot be right."""
+        return unit == self.unit and (
+            (self.low is not None and lowest < self.low)
+            or (self.high is not None and highest > self.high)
+        )
 
     def span(self, values: Iterable[float]) -> float:
         if self.min_span:
@@ -78,7 +92,14 @@ class Catalogue:
         known = self._known.get(metric_type)
         entry = self._own.get(metric_type)
         if entry is not None:
-            return Metric(entry.label, entry.decimals, known.min_span if known else 0.0)
+            return Metric(
+                entry.label,
+                entry.decimals,
+                known.min_span if known else 0.0,
+                entry.unit,
+                entry.min_plausible,
+                entry.max_plausible,
+            )
         return known or Metric(_own_name(metric_type), None, 0.0)
 
 

@@ -98,7 +98,9 @@ async def latest(
 
 async def catalogue(connection: db.Connection) -> list[CatalogueEntry]:
     return await db.fetch_as(
-        connection, CatalogueEntry, "select metric_type, label, decimals from metrics"
+        connection,
+        CatalogueEntry,
+        "select metric_type, label, decimals, unit, min_plausible, max_plausible from metrics",
     )
 
 

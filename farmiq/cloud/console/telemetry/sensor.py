@@ -247,6 +247,14 @@ class Chart:
         return summary(self.dots)
 
     @property
+    def has_implausible(self) -> bool:
+        """Whether the company's catalogue says that a reading here cannot be right."""
+        found, row = self.summary, self.row
+        return found is not None and row.metric.has_implausible(
+            found.low, found.high, row.reading.unit
+        )
+
+    @property
     def gaps(self) -> int:
         return gap_count(self.dots)
 

@@ -194,7 +194,8 @@ def test_every_kind_of_figure_has_a_unit() -> None:
     [
         ("cow", 0, 72),
         ("pig", None, 74), ("pig", 0, 80), ("pig", 35, 77), ("pig", 70, 74), ("pig", 200, 74),
-        ("layer", None, 78), ("layer", 0, 86), ("layer", 7, 84), ("layer", 28, 78), ("Layer", 99, 78),
+        ("layer", None, 78), ("layer", 0, 86), ("layer", 7, 84), ("layer", 28, 78),
+        ("Layer", 99, 78),
     ],
 )  # fmt: skip
 def test_limit_of_heat_depends_on_species_and_age(

@@ -29,6 +29,37 @@ def test_catalogue_of_the_company_comes_first_and_keeps_the_known_span() -> None
     assert (own.label, own.text(26), own.min_span) == ("Raumtemperatur", "26.00", 4)
 
 
+@pytest.mark.parametrize(
+    ("plausible", "lowest", "highest", "unit"),
+    [
+        ((-30.0, 60.0), -127.0, 20.0, "°C"),
+        ((-30.0, 60.0), 20.0, 85.0, "°C"),
+        ((None, 60.0), -127.0, 85.0, "°C"),
+    ],
+)
+def test_values_beyond_the_range_of_the_catalogue_are_not_plausible(
+    plausible: tuple[float | None, float | None], lowest: float, highest: float, unit: str
+) -> None:
+    metric = Catalogue([CatalogueEntry("temperature", "Air", 1, "°C", *plausible)])
+    assert metric.of("temperature").has_implausible(lowest, highest, unit)
+
+
+@pytest.mark.parametrize(
+    ("plausible", "lowest", "highest", "unit"),
+    [
+        ((-30.0, 60.0), -30.0, 60.0, "°C"),
+        ((None, 60.0), -127.0, 20.0, "°C"),
+        ((-30.0, None), 20.0, 85.0, "°C"),
+        ((-30.0, 60.0), 70.0, 85.0, "F"),
+    ],
+)
+def test_values_within_the_range_or_in_another_unit_may_be_right(
+    plausible: tuple[float | None, float | None], lowest: float, highest: float, unit: str
+) -> None:
+    metric = Catalogue([CatalogueEntry("temperature", "Air", 1, "°C", *plausible)])
+    assert not metric.of("temperature").has_implausible(lowest, highest, unit)
+
+
 def test_span_of_an_unknown_metric_follows_its_values() -> None:
     unknown = Catalogue().of("litter.moisture")
     assert unknown.span([-40.0, 20.0]) == 2.0
