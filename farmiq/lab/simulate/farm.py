@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from farmiq.lab.simulate import check
-from farmiq.lab.simulate.life.flocks import SILO_KG, Now
+from farmiq.lab.simulate.life.flocks import FLOCKS, SILO_KG, Now
 from farmiq.messages import barn, feed, telemetry, topics
 from farmiq.messages.envelope import SCHEMA_VERSION, Envelope
 from farmiq.messages.topics import Place
@@ -167,13 +167,13 @@ class Station:
 
 
 def stations(tenant_id: str, *, barns: int, farm_id: str = "hill-farm") -> list[Station]:
-    """A scale in each of the first two barns."""
+    """A scale in each barn that has a flock in the life of a farm (life/flocks.py)."""
     return [
         Station(
             Place(tenant_id, farm_id, f"barn-{number}", f"barn-{number}-station"),
             f"barn-{number}-scale",
         )
-        for number in range(1, min(barns, 2) + 1)
+        for number in range(1, min(barns, FLOCKS) + 1)
     ]
 
 

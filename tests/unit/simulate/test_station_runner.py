@@ -1,12 +1,15 @@
 """Which simulated stations there are: those of the logins that have a station and a token."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from farmiq.lab.simulate import farm, runner, stations
+from farmiq.lab.simulate.life import files, flocks, history
 from farmiq.lab.simulate.weighings import Visited
+from farmiq.messages import weighvision
 
 LOGIN = {
     "tenant_id": "hillside",
@@ -42,12 +45,19 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, bad: object) -> Non
         runner.read_posts(write(tmp_path, bad), mqtt_url="mqtt://h:1", edge_url="http://edge")
 
 
-def test_the_first_two_barns_have_a_scale() -> None:
-    assert [each.station_id for each in farm.stations("t", barns=4)] == [
-        "barn-1-scale",
-        "barn-2-scale",
-    ]
-    assert len(farm.stations("t", barns=1)) == 1
+@pytest.mark.parametrize("barns", [1, 9])
+def test_every_barn_with_a_flock_has_the_scale_of_its_history(barns: int) -> None:
+    life = flocks.broiler_farm(
+        "t", until=datetime(2026, 5, 4, 12, tzinfo=UTC), timezone="UTC", barns=barns
+    )
+    weighed = {
+        (event.barn_id, event.device_id)
+        for day in history.lived(life, files.standard())
+        for event in day.events
+        if event.event_type == weighvision.SESSION_CREATED
+    }
+    scales = farm.stations("t", barns=barns)
+    assert {(each.place.barn_id, each.place.device_id) for each in scales} == weighed
 
 
 def test_half_a_line_of_a_journal_is_not_read(tmp_path: Path) -> None:

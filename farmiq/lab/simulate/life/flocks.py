@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 DAYS = 35
+# Barns with one; those beyond are empty.
+FLOCKS = 4
 SILO_KG = 6000.0
 # The lorry comes by night, when less than this many days' feed is left.
 _RESERVE_DAYS = 2.0
@@ -102,7 +104,7 @@ def broiler_farm(
 ) -> Life:
     """A farm whose barns differ: as the standard says, behind it, too hot, and younger by hand.
 
-    Every other barn has a feeder, as `farm.farm` builds them. Barns beyond the fourth are empty.
+    Every other barn has a feeder, as `farm.farm` builds them.
     """
     today = until.astimezone(ZoneInfo(timezone)).date()
 
