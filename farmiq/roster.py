@@ -48,7 +48,8 @@ def rows(
     `of` is what a row stands for. If the header is wrong it raises RosterError, or else the rows
     have the columns that are known.
     """
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    text = text.removeprefix("\ufeff")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     parsed: list[Row] = []
     problems: list[Problem] = []
     try:
@@ -74,6 +75,12 @@ def rows(
     if not parsed and not problems:
         problems.append(Problem(1, "", f"there is no {of} in the file"))
     return parsed, problems
+
+
+def _delimiter(text: str) -> str:
+    """A semicolon where spreadsheets write numbers with a comma."""
+    header = text.partition("\n")[0]
+    return ";" if ";" in header and "," not in header else ","
 
 
 def _header_problems(

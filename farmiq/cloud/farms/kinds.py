@@ -171,6 +171,14 @@ METRICS = Kind("metrics", "metric", Metric, ("metric_type",))
 BREED_STANDARDS = Kind(
     "breed_standards", "breed standard", BreedStandard, ("species", "breed", "sex", "age_days")
 )
+# For whoever fills in a spreadsheet.
+_REASONS = {
+    "Invalid RFC3339 encoded date": "is no day such as 2026-05-31",
+    **dict.fromkeys(("Expected `int`, got `str`", "Expected `int | null`, got `str`"),
+        "is no whole number"),
+    **dict.fromkeys(("Expected `float`, got `str`", "Expected `float | null`, got `str`"),
+        "is no number such as 2.4"),
+}  # fmt: skip
 # What a row refers to comes before it.
 KINDS = (FARMS, BARNS, BATCHES, FEED_PRODUCTS, METRICS, BREED_STANDARDS)
 
@@ -212,7 +220,8 @@ def _parse_one(kind: Kind, cells: Mapping[str, str]) -> tuple[Any, list[tuple[st
                 values[field.name] = _value(field, cell)
             except ValueError as error:
                 values[field.name] = None
-                reasons.append((field.name, str(error).partition(" - at `")[0]))
+                reason = str(error).partition(" - at `")[0]
+                reasons.append((field.name, _REASONS.get(reason, reason)))
         elif field.required:
             values[field.name] = None
             # A column that is not there is named once, with the header.

@@ -50,6 +50,28 @@ def test_every_bad_line_is_named_with_its_field() -> None:
     assert found[5].reason == "is missing"
 
 
+def test_reasons_are_for_whoever_fills_in_a_spreadsheet() -> None:
+    found = problems(
+        BATCHES,
+        "batch_id;farm_id;barn_id;species;placed_count;placed_on;target_weight_kg;closed_on\r\n"
+        "b;n;1;broiler;many;31.05.2026;2,4;soon\r\n",
+    )
+    assert {problem.field: problem.reason for problem in found} == {
+        "placed_count": "is no whole number",
+        "placed_on": "is no day such as 2026-05-31",
+        "target_weight_kg": "is no number such as 2.4",
+        "closed_on": "is no day such as 2026-05-31",
+    }
+
+
+def test_cells_may_be_separated_by_semicolons() -> None:
+    text = "farm_id;name;timezone\r\nnorth;Barns, north;Europe/Berlin\r\n"
+    (farm,) = kinds.read(FARMS, text)
+    assert farm.name == "Barns, north"
+    (farm,) = kinds.read(FARMS, "farm_id,name,timezone\nnorth,Barns; north,Europe/Berlin\n")
+    assert farm.name == "Barns; north"
+
+
 def test_line_with_several_problems_has_all_of_them_beside_a_wrong_header() -> None:
     found = problems(
         BATCHES,
