@@ -13,10 +13,10 @@ from fastapi import Query, Request, Response
 from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
-from farmiq.api import Id, Instant, route
+from farmiq.api import Id, Instant
 from farmiq.cloud import series
 from farmiq.cloud.history import History, HistoryUnavailableError
-from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity import people, sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
@@ -90,13 +90,7 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
     archived: History = field(default_factory=lambda: History(None))
 
-    @route(
-        "GET",
-        RANGE,
-        CloudTelemetryRange,
-        dependencies=[sign_in.SIGN_IN],
-        responses=NO_COMPANY,
-    )
+    @people.route("GET", RANGE, CloudTelemetryRange, responses=NO_COMPANY)
     async def range(
         self, request: Request, response: Response, query: Annotated[CloudRangeFilter, Query()]
     ) -> Any:
