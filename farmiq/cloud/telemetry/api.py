@@ -54,12 +54,7 @@ class CloudRangeFilter(api.Filter):
     @classmethod
     def _within_max_span(cls, end: datetime, info: ValidationInfo) -> datetime:
         begin, bucket = info.data.get("begin"), info.data.get("bucket")
-        max_span = MAX_SPAN[bucket or "1d"]
-        if begin is not None and begin >= end:
-            raise ValueError("is not after from")
-        if begin is not None and end - begin > max_span:
-            named = f"bucket={bucket}" if bucket else "any bucket"
-            raise ValueError(f"is more than {max_span.days} days after from, the most for {named}")
+        points.check_span(begin, end, bucket=bucket, max_spans=MAX_SPAN)
         return end
 
     @property
