@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.cloud.camera.gateway import dialects, wire
-from farmiq.cloud.camera.gateway.wire import Announcement, Chunk, Hello
+from farmiq.cloud.camera.protocol import dialects, wire
+from farmiq.cloud.camera.protocol.wire import Announcement, Chunk, Hello
 from farmiq.lab import stack
 from farmiq.lab.simulate import camera, camera_account, camera_faults, fleet
 from farmiq.lab.simulate.camera import Camera, Firmware

@@ -23,7 +23,7 @@ import psycopg
 
 from farmiq import crash, nats_users
 from farmiq.cloud.camera import waking
-from farmiq.cloud.camera.gateway import camera_store, chunks, commands, dialects, store
+from farmiq.cloud.camera.gateway import camera_store, chunks, commands, store
 from farmiq.cloud.camera.gateway.chunks import (
     Action,
     CameraState,
@@ -34,7 +34,8 @@ from farmiq.cloud.camera.gateway.chunks import (
     Wait,
 )
 from farmiq.cloud.camera.gateway.store import Row
-from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
+from farmiq.cloud.camera.protocol import dialects
+from farmiq.cloud.camera.protocol.wire import Answer, Greeting, Missing, SendImage, Stored
 from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled

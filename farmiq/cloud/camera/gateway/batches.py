@@ -18,12 +18,13 @@ from typing import Any
 from uuid import UUID
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import camera_store, commands, store, wire
+from farmiq.cloud.camera.gateway import camera_store, commands, store
 from farmiq.cloud.camera.gateway.camera_store import Camera, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.handlers import Batch, CameraHandler, Query
 from farmiq.cloud.camera.gateway.store import RejectedMessage
-from farmiq.cloud.camera.gateway.wire import CameraTopic, Hello, RawMessage, RejectedMessageError
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import CameraTopic, Hello, RawMessage, RejectedMessageError
 from farmiq.plumbing import db
 from farmiq.plumbing.messaging import cursor
 from farmiq.plumbing.messaging.cursor import Lane

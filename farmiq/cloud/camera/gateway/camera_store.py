@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud.camera import registry
-from farmiq.cloud.camera.gateway.wire import Announcement, Hello
+from farmiq.cloud.camera.protocol.wire import Announcement, Hello
 from farmiq.plumbing import db
 
 # Current transfer of a camera whose announcement was rejected, or whose chunks contradict it.

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway import camera_store, chunks, commands, dialects, store, wire
+from farmiq.cloud.camera.gateway import camera_store, chunks, commands, store
 from farmiq.cloud.camera.gateway.camera_store import Camera, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.chunks import Timing, Transfer
 from farmiq.cloud.camera.gateway.store import RejectedMessage, Row
-from farmiq.cloud.camera.gateway.wire import (
+from farmiq.cloud.camera.protocol import dialects, wire
+from farmiq.cloud.camera.protocol.wire import (
     Announcement,
     CameraTopic,
     Chunk,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from farmiq.cloud.camera.gateway import batches, camera_store, store
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.wire import RawMessage
+from farmiq.cloud.camera.protocol.wire import RawMessage
 from farmiq.plumbing import db, deadletters
 from farmiq.plumbing.deadletters import DeadLetter, Filter, Result
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from farmiq.cloud.camera.gateway import batches, handlers, wire
+from farmiq.cloud.camera.gateway import batches, handlers
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine, redrive
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture

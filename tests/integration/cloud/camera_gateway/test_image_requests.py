@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from farmiq.cloud.camera import command_queue
-from farmiq.cloud.camera.gateway import batches, commands, wire
+from farmiq.cloud.camera.gateway import batches, commands
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.wire import SendImage
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import SendImage
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture

@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import batches, chunks, handlers, wire
+from farmiq.cloud.camera.gateway import batches, chunks, handlers
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 

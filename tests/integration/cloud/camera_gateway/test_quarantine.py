@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.camera.gateway import batches, jobs, wire
+from farmiq.cloud.camera.gateway import batches, jobs
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import batches, jobs, wire
+from farmiq.cloud.camera.gateway import batches, jobs
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from farmiq.plumbing.messaging import stream
 from farmiq.plumbing.storage import objects
