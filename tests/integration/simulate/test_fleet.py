@@ -148,7 +148,7 @@ async def test_stranded_image_does_not_keep_a_run_from_ending(
             if each.kit.speech.dialect == "esp32cam"
         )
         firmware = Firmware(volunteers=False, answer_s=0.1, listens_s=0.1)
-        strict.camera = camera.with_image(Camera(firmware), await strict._capture())
+        strict.camera = camera.with_image(Camera(firmware), await strict.take_image())
         await strict.deliver()
         assert (strict.waiting, strict.stranded) == (1, 1)
         await strict.live(wakes=1)

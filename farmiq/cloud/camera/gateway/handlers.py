@@ -132,7 +132,7 @@ class CameraHandler:
                         yield from self._on_hello(topic, content)
                         self._note(message, content.noted)
                     case Announcement():
-                        misfits = yield from self._on_announcement(topic, content)
+                        misfits = yield from self.on_announcement(topic, content)
                         self._note(message, [*content.noted, *misfits])
                     case RejectedMessageError():
                         raise content
@@ -190,7 +190,7 @@ class CameraHandler:
 
     # --- announcements
 
-    def _on_announcement(
+    def on_announcement(
         self, topic: CameraTopic, announcement: Announcement
     ) -> Generator[Query, Wake, list[str]]:
         """Returns why chunks that were received before it are dropped."""

@@ -270,7 +270,7 @@ async def test_chunk_after_a_poison_announcement_is_stored_in_no_image(
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(handlers.CameraHandler, "_on_announcement", broken)
+        patched.setattr(handlers.CameraHandler, "on_announcement", broken)
         sent = wire.RawMessage(f"device/{camera.mac}/data", said)
         outcome = await batches.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]
