@@ -231,8 +231,8 @@ async def last_event(sites: Sites) -> UUID | None:
     What came within the last seconds does not count as waiting.
     """
     if sites.edge_url and sites.cloud_url:
-        owed, _ = await _select(sites.edge_url, EDGE_URL, {"": _LAST_PENDING}, {})
-        for row in owed.get("", []):
+        pending, _ = await _select(sites.edge_url, EDGE_URL, {"": _LAST_PENDING}, {})
+        for row in pending.get("", []):
             if not trace_hops.is_delivered(await trace(row["event_id"], sites)):
                 return UUID(str(row["event_id"]))
     edge, cloud = await _both(sites, *_LAST, {})
