@@ -106,7 +106,7 @@ async def accept(
     Raises HttpError 400, 404 or 409; then the transaction must be rolled back.
     """
     now = datetime.now(UTC)
-    if reason := postings.future(body, now):
+    if reason := postings.future(body.occurred_at, now):
         raise api.invalid(("occurred_at", reason))
     at = postings.happened_at(body, now)
     replaced = await _find_replaced(tx, tenant_id, body)

@@ -141,9 +141,8 @@ def event_type(body: Body) -> str:
             return feed.INTAKE_RECORDED
 
 
-def future(body: Body, now: datetime) -> str | None:
+def future(at: datetime | msgspec.UnsetType, now: datetime) -> str | None:
     """What is wrong with a moment that has not come yet."""
-    at = body.occurred_at
     if at is _UNSET or at <= now + MAX_AHEAD:
         return None
     return worded(

@@ -14,6 +14,7 @@ from farmiq.api import At, BodyOf, Id, JsonBody, route
 from farmiq.edge import access, audit, outbox, posting, registry
 from farmiq.edge.feed import rules, store
 from farmiq.edge.feed.rules import LotReceived
+from farmiq.farm import postings
 from farmiq.farm.postings import IntakePosted
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.feed import Source
@@ -194,11 +195,14 @@ async def receive_lot(
 ) -> dict[str, Any]:
     """Store a lot, its event and who entered it in one transaction, or none; answers a repeat.
 
-    Raises HttpError 400 for an unknown tenant, 409 for an id or key of something else.
+    Raises HttpError 400 for an unknown tenant and a moment in the future, 409 for an id or key of
+    something else.
     """
-    event = rules.lot_event(
-        received, raw, event_id=ids.new(), trace_id=trace_id, now=datetime.now(UTC)
-    )
+    now = datetime.now(UTC)
+    if reason := postings.future(received.occurred_at, now):
+        details = [{"field": "$.occurred_at", "reason": reason}]
+        raise HttpError(400, NOT_STORED, details=details)
+    event = rules.lot_event(received, raw, event_id=ids.new(), trace_id=trace_id, now=now)
     new = store.Lot(
         event=event,
         feed_lot_id=received.feed_lot_id,

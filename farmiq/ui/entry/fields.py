@@ -250,7 +250,8 @@ def errors_of(details: Sequence[Mapping[str, Any]] | None, message: str) -> Erro
     """What the posting says, at the fields of the form; the rest under the empty name."""
     errors: Errors = {}
     for item in details or [{"field": "", "reason": message}]:
-        field, reason = str(item.get("field", "")), str(item["reason"])
+        # Lots of an edge name their fields as a path.
+        field, reason = str(item.get("field", "")).removeprefix("$."), str(item["reason"])
         named = _NAMED.search(reason)
         if field in ("", "body", "$", "path") and named:
             field = named[1]

@@ -165,6 +165,19 @@ async def test_a_lot_of_a_tenant_that_the_edge_does_not_know_is_refused(
     assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
 
 
+async def test_a_lot_of_the_future_is_refused(api: httpx2.AsyncClient, edge_db: Database) -> None:
+    """Its stock would be there before it came; a clock may be a little ahead."""
+    now = datetime.now(UTC)
+    body = {**LOT, "occurred_at": (now + timedelta(hours=1)).isoformat()}
+    answer = await api.post("/api/v1/feed/lots", json=body)
+    assert answer.status_code == 400, answer.text
+    (detail,) = answer.json()["error"]["details"]
+    assert (detail["field"], "in the future" in detail["reason"]) == ("$.occurred_at", True)
+    assert rows(edge_db, "select count(*) from sync_outbox") == [(0,)]
+    body["occurred_at"] = (now + timedelta(minutes=1)).isoformat()
+    assert (await api.post("/api/v1/feed/lots", json=body)).status_code == 201
+
+
 async def test_a_bad_lot_is_answered_with_everything_that_is_wrong(
     api: httpx2.AsyncClient, edge_db: Database
 ) -> None:

@@ -129,6 +129,8 @@ def test_reasons_of_the_posting_stand_at_their_fields() -> None:
         "value": "Value of water must be between 0 and 10.",
         "feed_lot_id": "No lot 'x' was received.",
     }
+    ahead = {"field": "$.occurred_at", "reason": "is in the future: it is 2026-05-31T06:00:00Z now"}
+    assert fields.errors_of([ahead], "").keys() == {"at"}
     assert fields.errors_of(None, "was replaced already") == {"": "Was replaced already."}
 
 
