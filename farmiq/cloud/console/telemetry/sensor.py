@@ -249,9 +249,9 @@ class Chart:
     @property
     def has_implausible(self) -> bool:
         """Whether the company's catalogue says that a reading here cannot be right."""
-        found, row = self.summary, self.row
-        return found is not None and row.metric.has_implausible(
-            found.low, found.high, row.reading.unit
+        shown, row = self.summary, self.row
+        return shown is not None and row.metric.has_implausible(
+            shown.low, shown.high, row.reading.unit
         )
 
     @property
