@@ -22,6 +22,7 @@ from farmiq.messages import edge as edge_messages
 from farmiq.messages import telemetry
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.tls import Tls
 
 EDGE_URL, CLOUD_URL = "FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_DB_URL"
 CONNECT_TIMEOUT_S = 5
@@ -56,6 +57,7 @@ class Sites:
     edge_url: str | None = None
     cloud_url: str | None = None
     amqp_url: str | None = None
+    tls: Tls | None = None
 
 
 _EDGE = {
@@ -182,7 +184,7 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
         stored_row = cloud[_TABLES[work]]
     waiting, dead = None, None
     if accepted and not stored_row and amqp_url:
-        waiting, dead = await _on_the_bus(amqp_url, work, event_id)
+        waiting, dead = await _on_the_bus(amqp_url, work, event_id, tls=sites.tls)
     hops += _cloud_hops(work, accepted, stored_row, waiting, dead)
     if work is bus.WEIGHVISION:
         became, _ = await _look(cloud_url, CLOUD_URL, _CLOUD, event_id)
@@ -376,17 +378,17 @@ async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
 
 
 async def _on_the_bus(
-    amqp_url: str, work: Work, event_id: UUID
+    amqp_url: str, work: Work, event_id: UUID, *, tls: Tls | None
 ) -> tuple[int | None, BusDeadLetter | None]:
     """(how many wait for its service, itself as a dead letter); None for what cannot be seen."""
     chosen = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
     waiting = None
     try:
-        depths = await amqp.depths(amqp_url, (work.queue, *work.route().retries))
+        depths = await amqp.depths(amqp_url, (work.queue, *work.route().retries), tls=tls)
         waiting = sum(depths.values()) if work.queue in depths else None
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
-            amqp.connection(amqp_url, name="farmiq-trace") as opened,
+            amqp.connection(amqp_url, name="farmiq-trace", tls=tls) as opened,
         ):
             async for letter, _ in handlers.browse(opened, chosen):
                 return waiting, letter
