@@ -141,7 +141,7 @@ def test_audit_log_says_in_words_who_did_what() -> None:
     assert noted("password") == "a@b gave a new password to c@d"
     assert noted("password", subject="a@b") == "a@b chose a new password"
     signed_in = noted("sign_in", kind="sign-ins", subject="a@b", detail="code 192.0.2.0/24")
-    assert signed_in == "a@b signed in with a code of the app 192.0.2.0/24"
+    assert signed_in == "a@b signed in with a code of the app · 192.0.2.0/24"
     farm = noted("change", kind="master data", subject="farms f-1", detail='{"name": "F", "x": 1}')
     assert farm == "a@b changed farm f-1 name: F, x: 1"
     cut = noted("import", kind="master data", subject="metrics", detail='{"added": ["co')

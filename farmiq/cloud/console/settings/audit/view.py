@@ -94,8 +94,8 @@ class Entry:
     def said(self) -> str:
         """The detail; of a sign-in how and from where, of fields their names and values."""
         if self.kind == "sign-ins":
-            how, space, network = self.detail.partition(" ")
-            return f"{how_word(how)}{space}{network}"
+            how, _space, network = self.detail.partition(" ")
+            return f"{how_word(how)} · {network}" if network else how_word(how)
         if not self.detail.startswith("{"):
             return self.detail
         try:
