@@ -2,7 +2,8 @@
 -- resend is asked for in a function of farmiq_jobs.
 create policy master_data_actions_jobs on master_data_actions for insert to farmiq_jobs
   with check (true);
-grant insert on master_data_actions to farmiq_jobs;
+grant insert (action_id, at, actor, action, tenant_id, kind, key, detail)
+  on master_data_actions to farmiq_jobs;
 -- additive: every action that was allowed still is.
 do $$
 begin

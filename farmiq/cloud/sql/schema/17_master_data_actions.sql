@@ -24,4 +24,5 @@ create policy master_data_actions_jobs on master_data_actions for insert to farm
   with check (true);
 grant select on master_data_actions to authenticated;
 grant select, insert on master_data_actions to farmiq_service;
-grant insert on master_data_actions to farmiq_jobs;
+grant insert (action_id, at, actor, action, tenant_id, kind, key, detail)
+  on master_data_actions to farmiq_jobs;
