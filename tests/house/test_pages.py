@@ -39,7 +39,7 @@ DOCUMENTS = (*sorted(pages.ROOT.glob("*.md")), *sorted((pages.ROOT / "docs").rgl
 HISTORY = {"CHANGELOG.md", "DECISIONS.md"}
 FOLDERS = {
     folder.name for top in (pages.ROOT, pages.ROOT / "farmiq") for folder in top.iterdir()
-    if folder.is_dir()
+    if folder.is_dir() and folder.name != "artefacts"  # what commands make: not there at first
 }  # fmt: skip
 
 

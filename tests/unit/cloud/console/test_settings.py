@@ -134,7 +134,7 @@ def noted(action: str, *, kind: str = "people", subject: str = "c@d", detail: st
         entry_id=UUID(int=3), at=NOW, actor="a@b", kind=kind, action=action, subject=subject,
         detail=detail,
     )  # fmt: skip
-    return " ".join(filter(None, (entry.actor, entry.action_word, entry.about, entry.said)))
+    return " ".join(filter(None, (entry.actor, entry.action_word, entry.about, entry.shown_detail)))
 
 
 def test_audit_log_says_in_words_who_did_what() -> None:

@@ -91,7 +91,7 @@ class Entry:
         return f"{noun_word(noun)}{space}{name}"
 
     @property
-    def said(self) -> str:
+    def shown_detail(self) -> str:
         """The detail; of a sign-in how and from where, of fields their names and values."""
         if self.kind == "sign-ins":
             how, _space, network = self.detail.partition(" ")
