@@ -112,6 +112,19 @@ def test_names_say_what_is_inside() -> None:
         assert not words & NOT_USED, file
 
 
+def test_literals_of_the_same_members_have_one_order() -> None:
+    """`typing` takes them for one type: what is imported first would decide what documents say."""
+    orders: dict[frozenset[str], set[tuple[str, ...]]] = {}
+    for file in CODE:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=members)):
+                    names = tuple(ast.unparse(member) for member in members)
+                    orders.setdefault(frozenset(names), set()).add(names)
+    assert orders
+    assert [found for found in orders.values() if len(found) > 1] == []
+
+
 def test_tests_call_no_private_function_of_ours() -> None:
     """What a test calls is a surface: give it a name of its own, or go through what has one."""
     private = {name for file in CODE for name in _PRIVATE.findall(file.read_text("utf-8"))}
