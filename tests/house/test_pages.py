@@ -188,6 +188,13 @@ def test_every_page_is_in_the_index() -> None:
     assert {page for page in pages.PAGES if index.parent in page.parents} - linked == {index}
 
 
+def test_every_folder_of_the_code_is_in_the_architecture() -> None:
+    text = (pages.ROOT / "ARCHITECTURE.md").read_text()
+
+    named = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert named == {file.parent.name for file in (pages.ROOT / "farmiq").glob("*/__init__.py")}
+
+
 def test_every_module_of_test_support_is_in_its_readme() -> None:
     support = pages.ROOT / "tests" / "support"
     named = set(re.findall(r"^\| `(\w+\.py)`", (support / "README.md").read_text(), re.MULTILINE))
