@@ -187,6 +187,26 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
     assert named == []
 
 
+def test_every_connection_is_told_which_certificates_to_trust() -> None:
+    """Else a site with an authority of its own finds a service or a command that cannot connect."""
+    by_tls = re.compile(
+        r"(amqp\.(connection|publisher|counts|depths?)|nats\.connect(ed)?|mqtt\.connected"
+        r"|(objects\.)?Bucket|objects\.Source|rabbit\.Api)$"
+    )
+    by_verify = re.compile(r"httpx2\.((Async)?Client|get|post|stream)$")
+    untold = []
+    for file in CODE:
+        if "lab" in file.relative_to(ROOT).parts or file.name.startswith("simulated_"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called, given = ast.unparse(node.func), {word.arg for word in node.keywords}
+                lacks_tls = by_tls.match(called) and "tls" not in given
+                if lacks_tls or (by_verify.match(called) and "verify" not in given):
+                    untold.append(f"{file.relative_to(ROOT)}:{node.lineno} {called}")
+    assert untold == []
+
+
 @pytest.mark.req("DD-03", "WV-34")
 def test_no_cache_server_is_among_the_dependencies() -> None:
     locked = (ROOT / "requirements.lock").read_text()
