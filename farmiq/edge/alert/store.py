@@ -216,18 +216,18 @@ async def local_alerts(tx: db.Connection) -> list[LocalAlert]:
         """
         select kind, subject, tenant_id, farm_id, barn_id, severity, message, opened_at,
           in_maintenance, silenced_at is not null as is_silenced
-        from local_alerts order by kind, subject for update
+        from local_alerts order by kind, subject
         """,
     )
 
 
 async def change_local_alert(tx: db.Connection, alert: LocalAlert) -> None:
-    """What is silenced now and was not before was so in the cloud."""
+    """What is silenced and was not before was so in the cloud; nothing sounds again by this."""
     await tx.execute(
         """
         update local_alerts set severity = %s, in_maintenance = %s,
-          silenced_at = case when %s then coalesce(silenced_at, fn_now()) end,
-          silenced_by = case when %s then coalesce(silenced_by, 'cloud') end
+          silenced_at = coalesce(silenced_at, case when %s then fn_now() end),
+          silenced_by = coalesce(silenced_by, case when %s then 'cloud' end)
         where kind = %s and subject = %s
         """,
         (
