@@ -9,7 +9,8 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.trace import Hop, Sites
+    from farmiq.trace import Sites
+    from farmiq.trace_hops import Hop
 
 
 def trace(
@@ -58,7 +59,7 @@ def trace(
         terminal.print_json([{"event_id": key, "hops": _plain(hops)} for key, hops in traces])
     else:
         typer.echo("\n\n".join("\n".join([f"event {key}", *_lines(hops)]) for key, hops in traces))
-    from farmiq.trace import is_delivered
+    from farmiq.trace_hops import is_delivered
 
     return 3 if not all(is_delivered(hops) for _, hops in traces) else 0
 
@@ -89,7 +90,7 @@ def _plain(hops: "list[Hop]") -> list[dict[str, Any]]:
 
 def _lines(hops: "list[Hop]") -> list[str]:
     """One line per hop and one per command; no table, so that a pipe breaks nothing."""
-    from farmiq.trace import timed
+    from farmiq.trace_hops import timed
 
     wide = max(len(hop.place) for hop in hops)
     lines = []

@@ -112,6 +112,19 @@ def test_names_say_what_is_inside() -> None:
         assert not words & NOT_USED, file
 
 
+def test_tests_call_no_private_function_of_ours() -> None:
+    """What a test calls is a surface: give it a name of its own, or go through what has one."""
+    private = {name for file in CODE for name in _PRIVATE.findall(file.read_text("utf-8"))}
+    private.remove("_replace")  # that of a namedtuple
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        text = file.read_text("utf-8")
+        called = set(re.findall(r"(?<!\bself)\.(_[a-z]\w*)\(", text))
+        assert not called & private - set(_PRIVATE.findall(text)), file
+
+
+_PRIVATE = re.compile(r"\bdef (_[a-z]\w*)\(")
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [str(file) for file in CODE if not ast.get_docstring(ast.parse(file.read_text()))]
     assert silent == []

@@ -187,6 +187,13 @@ def test_every_page_is_in_the_index() -> None:
     assert {page for page in pages.PAGES if index.parent in page.parents} - linked == {index}
 
 
+def test_every_module_of_test_support_is_in_its_readme() -> None:
+    support = pages.ROOT / "tests" / "support"
+    named = set(re.findall(r"^\| `(\w+\.py)`", (support / "README.md").read_text(), re.MULTILINE))
+
+    assert named == {file.name for file in support.glob("*.py")} - {"__init__.py"}
+
+
 def _links(page: Path) -> list[str]:
     prose = _FENCED.sub("", page.read_text(encoding="utf-8"))
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", prose) if "://" not in link]

@@ -278,7 +278,7 @@ def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_time
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     there = Folder(tmp_path)
     looks = folder.RETRY_SCANS * folder.MAX_DECODER_FAILURES
-    found = [shot for _ in range(looks) if (shot := there._scan({})) is not None]
+    found = [shot for _ in range(looks) if (shot := there.scan({})) is not None]
     assert len(found) == (kills < folder.MAX_DECODER_FAILURES)
     assert (tmp_path / folder.REJECTED / "good.png").exists() is (
         kills == folder.MAX_DECODER_FAILURES

@@ -44,7 +44,7 @@ def authority(tmp_path: Path) -> Authority:
 
 async def test_running_server_and_client_follow_renewed_certificates(authority: Authority) -> None:
     port, client = free_port(), httpx2.AsyncClient(verify=authority.tls.client(), timeout=60)
-    old_client = httpx2.AsyncClient(verify=Tls(authority.ca_file)._client(), timeout=60)
+    old_client = httpx2.AsyncClient(verify=Tls(authority.ca_file).current_client(), timeout=60)
     async with _serving(port, authority.tls), client, old_client:
         url = f"https://localhost:{port}/healthz"
         assert (await client.get(url)).status_code == 200
