@@ -92,10 +92,10 @@ class Evaluation:
             if tenant is None:  # registered since we looked
                 continue
             readings = new.get((series.tenant_id, series.device_id, series.metric_type), ())
-            quiet_since = max(item.heard_at, self._first_look_at or now)
             outcome = rules.evaluate(
-                series, readings, tenant, now=now, zone=self.zone, quiet_since=quiet_since
-            )
+                series, readings, tenant, now=now, zone=self.zone, heard_at=item.heard_at,
+                listening_since=self._first_look_at or now,
+            )  # fmt: skip
             opened += outcome.opened
             resolved += outcome.resolved
             if readings or item.is_new or outcome.series != series:

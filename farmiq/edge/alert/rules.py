@@ -178,14 +178,15 @@ def evaluate(
     *,
     now: datetime,
     zone: ZoneInfo,
-    quiet_since: datetime,
+    heard_at: datetime,
+    listening_since: datetime,
 ) -> Outcome:
     """The series after these readings, in the order of their time, and what opened and resolved.
 
-    From `quiet_since` on the edge listened, and nothing of the series came before these readings.
+    Before these readings something of the series came last at `heard_at`.
     """
     before = series
-    quiet_since = max([quiet_since, *(reading.ingested_at for reading in readings)])
+    heard_at = max([heard_at, *(reading.ingested_at for reading in readings)])
     if readings:
         newest = readings[-1]
         series = replace(series, farm_id=newest.farm_id, barn_id=newest.barn_id)
@@ -213,7 +214,7 @@ def evaluate(
         elif (
             state.opened_at is not None
             and not is_raised
-            and _is_fresh(rule, state, now, quiet_since)
+            and _is_fresh(rule, state, now, heard_at, listening_since)
         ):
             is_raised = True
             message = _message(rule, state, series, names)
@@ -295,14 +296,19 @@ def _advance(
     return state
 
 
-def _is_fresh(rule: AlertRule, state: State, now: datetime, quiet_since: datetime) -> bool:
+def _is_fresh(
+    rule: AlertRule, state: State, now: datetime, heard_at: datetime, listening_since: datetime
+) -> bool:
     if state.last_at is None or state.opened_at is None or state.clear_since is not None:
         return False
     if rule.condition != "absent":
         return now - state.last_at <= FRESH
+    # A device that sends what it stored, or whose clock is behind, is not silent.
+    if now - heard_at < min(SETTLING, timedelta(seconds=rule.for_s)):
+        return False
     if now - state.opened_at <= FRESH:
         return True
-    return now - state.last_at <= MAX_SILENCE and now - quiet_since >= SETTLING
+    return now - state.last_at <= MAX_SILENCE and now - listening_since >= SETTLING
 
 
 def _samples(series: Series, readings: Iterable[Reading]) -> Iterable[Sample]:

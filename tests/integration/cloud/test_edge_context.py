@@ -213,7 +213,7 @@ async def test_context_has_what_people_did_that_keeps_a_siren_silent(
                 "begin_at": NOW - DAY, "end_at": NOW + DAY, "made_by": "ann", **fields,
             }  # fmt: skip
             _insert(owner, "alert_windows", row)
-        for device, fields in {
+        for device, more in {
             "active": {},
             "acknowledged": {"state": "acknowledged", "acknowledged_at": NOW},
             "ended": {"state": "resolved", "resolved_at": NOW, "ended_reason": "person"},
@@ -222,7 +222,7 @@ async def test_context_has_what_people_did_that_keeps_a_siren_silent(
             "elsewhere": {"state": "acknowledged", "acknowledged_at": NOW, "farm_id": "f-002"},
             "theirs": {"state": "acknowledged", "acknowledged_at": NOW, "tenant_id": "t-002"},
         }.items():
-            place = {"farm_id": "f-001", "barn_id": "b-001", "device_id": device, **fields}
+            place = {"farm_id": "f-001", "barn_id": "b-001", "device_id": device, **more}
             subject = f"{place['farm_id']}/b-001/{device}"
             row = {
                 "tenant_id": "t-001", "episode_id": ids.new(), "cause": f"rule:hot|{subject}",

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from farmiq.cloud.alerts.episodes.corrections import Past
 from farmiq.cloud.alerts.evaluating.advance import Span
+from farmiq.cloud.episodes import NewEpisode
 from farmiq.plumbing import db
 
 
@@ -38,6 +39,27 @@ async def see_again(tx: db.Connection, sightings: Sequence[Sighting]) -> None:
           and e.state in ('active', 'acknowledged')
         """,
         db.columns(sightings, "tenant_id", "cause", "at", "value", "worst_value", "count"),
+    )
+
+
+async def absorb(tx: db.Connection, episodes: Sequence[NewEpisode]) -> None:
+    """Withdraw what edges said of these while their readings were still on the way.
+
+    It is the same matter; an edge knows when it saw it, and no values.
+    """
+    if not episodes:
+        return
+    await tx.execute(
+        """
+        update alert_episodes e set state = 'withdrawn'
+        from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+          as n(tenant_id, cause, opened_at, resolved_at)
+        where e.tenant_id = n.tenant_id and e.cause = n.cause and e.state = 'resolved'
+          and e.first_value is null and not e.is_absence
+          and e.paged_at is null and e.acknowledged_at is null and e.ended_reason is null
+          and e.opened_at between n.opened_at and coalesce(n.resolved_at, 'infinity')
+        """,
+        db.columns(episodes, "tenant_id", "cause", "opened_at", "resolved_at"),
     )
 
 
