@@ -137,7 +137,7 @@ async def _apply(
         for span in changes.spans
         if not span.is_nothing
     ]
-    await episode_store.absorb(tx, opened)
+    await episode_store.fill_in(tx, opened)
     await episodes.raise_episodes(tx, opened)
     await episode_store.see_again(
         tx,
