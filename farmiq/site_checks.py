@@ -1,4 +1,4 @@
-"""What `farmiq doctor` looks at beside what answers: rights, versions, keys, chores, backups."""
+"""What `farmiq doctor` looks at beside what answers: rights, versions, keys, jobs, backups."""
 
 import asyncio
 import time

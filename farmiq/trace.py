@@ -19,6 +19,7 @@ from farmiq.cloud.deadletter.rules import BusDeadLetter, BusFilter
 from farmiq.messages import edge as edge_messages
 from farmiq.plumbing import db
 from farmiq.plumbing.bus import amqp
+from farmiq.plumbing.tls import Tls
 from farmiq.trace_hops import Hop, Rows
 
 EDGE_URL, CLOUD_URL = "FARMIQ_EDGE_DB_URL", "FARMIQ_CLOUD_DB_URL"
@@ -39,6 +40,7 @@ class Sites:
     edge_url: str | None = None
     cloud_url: str | None = None
     amqp_url: str | None = None
+    tls: Tls | None = None
 
 
 _EDGE = {
@@ -150,7 +152,7 @@ async def trace(event_id: UUID, sites: Sites) -> list[Hop]:
         stored_row = cloud[trace_hops.TABLES[work]]
     waiting, dead = None, None
     if accepted and not stored_row and amqp_url:
-        waiting, dead = await _on_the_bus(amqp_url, work, event_id)
+        waiting, dead = await _on_the_bus(amqp_url, work, event_id, tls=sites.tls)
     hops += trace_hops.cloud_hops(work, accepted, stored_row, waiting, dead)
     if work is bus.WEIGHVISION:
         became, _ = await _look(cloud_url, CLOUD_URL, _CLOUD, event_id)
@@ -287,17 +289,17 @@ async def _connected(url: str) -> "psycopg.AsyncConnection[dict[str, Any]]":
 
 
 async def _on_the_bus(
-    amqp_url: str, work: Work, event_id: UUID
+    amqp_url: str, work: Work, event_id: UUID, *, tls: Tls | None
 ) -> tuple[int | None, BusDeadLetter | None]:
     """(how many wait for its service, itself as a dead letter); None for what cannot be seen."""
     chosen = BusFilter(work.dead_letters, event_ids=frozenset({str(event_id)}))
     waiting = None
     try:
-        depths = await amqp.depths(amqp_url, (work.queue, *work.route().retries))
+        depths = await amqp.depths(amqp_url, (work.queue, *work.route().retries), tls=tls)
         waiting = sum(depths.values()) if work.queue in depths else None
         async with (
             asyncio.timeout(DEAD_LETTERS_TIMEOUT_S),
-            amqp.connection(amqp_url, name="farmiq-trace") as opened,
+            amqp.connection(amqp_url, name="farmiq-trace", tls=tls) as opened,
         ):
             async for letter, _ in handlers.browse(opened, chosen):
                 return waiting, letter

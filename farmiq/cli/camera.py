@@ -145,7 +145,9 @@ def _cloud() -> Cloud:
         from farmiq.cloud.identity.accounts import open_sign_in
 
         with terminal.connect(terminal.CLOUD_OWNER) as connection:
-            token = open_sign_in(connection, email, lasts=timedelta(minutes=2))
+            token = open_sign_in(
+                connection, email, lasts=timedelta(minutes=2), actor=terminal.actor()
+            )
     if not token:
         terminal.fail("say who asks: --as EMAIL, or FARMIQ_CLOUD_TOKEN from `farmiq user token`")
     return Cloud(url, token, company, CloudSettings.load_some(environment).tls)

@@ -35,6 +35,7 @@ def trace(
     or a running demo. With --json a list of hops for one EVENT_ID, else a list of events with their
     hops. Exit code 1: nobody here knows it. Exit code 3: it has not arrived yet.
     """
+    from farmiq.config import CloudSettings
     from farmiq.trace import Sites, UnreachableError
 
     if [event_id is not None, last, session is not None, image is not None].count(True) != 1:
@@ -45,6 +46,7 @@ def trace(
         environment.get("FARMIQ_EDGE_DB_URL") or environment.get("FARMIQ_EDGE_DB_ADMIN_URL"),
         environment.get("FARMIQ_CLOUD_DB_URL"),
         environment.get("FARMIQ_AMQP_URL"),
+        CloudSettings.load_some(environment).tls,
     )
     try:
         traces = asyncio.run(_follow(sites, event_id, session, image))

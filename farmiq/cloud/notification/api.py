@@ -21,7 +21,6 @@ from farmiq.cloud.notification.contacts import (
     ContactValues,
     Language,
     SettingsValues,
-    Severity,
     TrialValues,
     shown_channel,
     shown_contact,
@@ -29,6 +28,7 @@ from farmiq.cloud.notification.contacts import (
 from farmiq.cloud.notification.sending import queries
 from farmiq.cloud.notification.sending.channels import Kind
 from farmiq.messages import ids
+from farmiq.messages.edge import Severity
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.sealing import Sealer, SealError

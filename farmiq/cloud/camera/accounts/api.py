@@ -188,7 +188,9 @@ class Api(PeopleRoutes):
             values = await _checked(caller, models.given(body.decode(raw)))
             service = await caller.become_service()
             key = await store.add(service, kind, caller.company_id, values)
-            return await _find(caller, kind, key)
+            row = await _find(caller, kind, key)
+            await store.audit(caller, "add", kind, row, values)
+            return row
 
     async def _change(
         self,
@@ -210,7 +212,9 @@ class Api(PeopleRoutes):
                 values["proven_at"] = None
             service = await caller.become_service()
             await store.change(service, kind, caller.company_id, key, values)
-            return await _find(caller, kind, key)
+            row = await _find(caller, kind, key)
+            await store.audit(caller, "change", kind, row, values)
+            return row
 
     # --- schedule changes: preview, request, cancel. They start at the site's midnight.
 
@@ -355,7 +359,8 @@ class Api(PeopleRoutes):
             body.decode(raw)
             await _find(caller, ALERTS, alert_id)
             service = await caller.become_service()
-            await store.resolve(service, caller.company_id, alert_id)
+            if await store.resolve(service, caller.company_id, alert_id):
+                await store.audit(caller, "resolve", ALERTS, {"alert_id": alert_id}, {})
             return await _find(caller, ALERTS, alert_id)
 
     @_route("GET", "rollups/{level}", models.Rollup)

@@ -54,6 +54,16 @@ async def test_a_company_gets_a_program_a_site_and_a_camera(accounts: Accounts) 
     assert (await accounts.got("devices", active="false"))["devices"] == []
     assert (await accounts.got("sites", program=program))["sites"]
     assert (await accounts.got("programs", type="control"))["programs"] == []
+    await accounts.done("PATCH", f"devices/{camera}", {"device_name": "Device-002"})
+    with databases.connected(accounts.database.admin_url) as connection:
+        noted = connection.execute(
+            "select actor, action, kind, key from master_data_actions order by action_id"
+        ).fetchall()
+    assert [row[1:] for row in noted] == [
+        ("add", "pilot_programs", "Trial"), ("add", "sites", "Barn"),
+        ("add", "devices", "Device-001"), ("change", "devices", "Device-002"),
+    ]  # fmt: skip
+    assert {row[0] for row in noted} == {"admin@one.farm"}
 
 
 async def test_patch_keeps_absent_fields_and_clears_null_ones(accounts: Accounts) -> None:
