@@ -188,7 +188,7 @@ SERVICES = (
         "farmiq.cloud.edges.service",
         reads="POST /api/v1/edges/enroll, POST /api/v1/edges/rotate, POST "
         "/api/v1/edges/heartbeat, edge_invites, companies, sign_ins, farms, barns, batches, "
-        "breed_standards, alert_episodes, alert_rules",
+        "breed_standards, alert_episodes, alert_rules, alert_states, alert_windows",
         writes=(
             "edge_keys",
             "edge_actions",

@@ -306,7 +306,8 @@ class CloudSettings(TracedSettings):
     alert_mails_per_hour: int = setting(
         "FARMIQ_ALERT_MAILS_PER_HOUR",
         300,
-        "how many such mails a company may have in an hour; the others wait for the next",
+        "how many such mails a company may have in an hour, twice as many if they are critical; "
+        "the others wait for the next",
         ge=1,
     )
     alert_private_hosts: tuple[str, ...] = setting(

@@ -83,12 +83,24 @@ async def raise_all(tx: db.Connection, counted: Mapping[Alert, int]) -> None:
 
 
 async def restate(tx: db.Connection, alert: Alert) -> None:
-    """Change the message of an open alert without counting it; a closed one stays closed."""
-    await tx.execute(
-        "update alerts set message = %s where kind = %s and subject = %s and closed_at is null "
-        "and message <> %s",
-        (alert.message, alert.kind, alert.subject, alert.message),
+    """Change message and severity of an open alert without counting it.
+
+    A closed one stays closed; the cloud hears of one that is more urgent now.
+    """
+    rows = await db.fetch_as(
+        tx,
+        alert_events.Row,
+        f"""
+        update alerts set message = %(message)s, severity = %(severity)s
+        where kind = %(kind)s and subject = %(subject)s and closed_at is null
+          and (message, severity) <> (%(message)s, %(severity)s)
+        returning {alert_events.COLUMNS}
+        """.encode(),  # noqa: S608 - the text is of this package
+        asdict(alert),
     )
+    for row in rows:
+        if row.is_more_urgent:
+            await alert_events.report_opened(tx, row)
 
 
 async def close(tx: db.Connection, *, kind: str, subject: str, by: str = "edge") -> bool:

@@ -1,6 +1,6 @@
 """What the cloud registers for an edge: GET /api/v1/edges/context (C-114)."""
 
-from datetime import date
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +14,8 @@ MAX_FARMS = 1000
 MAX_BARNS = 10_000
 MAX_BATCHES = 4000
 MAX_STANDARDS = 4000
+MAX_WINDOWS = 1000
+MAX_SILENCES = 1000
 
 Sex = Literal["female", "male", "mixed"]
 _Word = Annotated[str, Meta(max_length=64)]
@@ -66,11 +68,33 @@ class ContextStandard(msgspec.Struct, frozen=True, kw_only=True):
     mortality_pct: float | None = None
 
 
+class ContextWindow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Maintenance: nobody is called of what is in its scope; all that is set must match."""
+
+    begin_at: datetime
+    end_at: datetime
+    farm_id: str | None = None
+    barn_id: str | None = None
+    device_id: str | None = None
+    rule_id: str | None = None
+
+
+class ContextSilence(msgspec.Struct, frozen=True, kw_only=True):
+    """At `at` somebody looked after what a rule has open for a device, or said that it is over."""
+
+    rule_id: str
+    farm_id: str
+    barn_id: str
+    device_id: str
+    at: datetime
+
+
 class TenantContext(msgspec.Struct, frozen=True, kw_only=True):
     """Farms that the edge asked for, their barns and batches, and the standards of these.
 
     `alert_rules` are those that the edge can evaluate itself (AlertRule), each read alone: one that
     is newer than the edge leaves the others usable. A cloud that sends none leaves the defaults.
+    `alert_windows` and `alert_silences` are what people did in the cloud that the siren heeds.
     """
 
     tenant_id: Id
@@ -81,6 +105,8 @@ class TenantContext(msgspec.Struct, frozen=True, kw_only=True):
     alert_rules: Annotated[list[dict[str, Any]], Meta(max_length=MAX_RULES)] | msgspec.UnsetType = (
         msgspec.UNSET
     )
+    alert_windows: Annotated[list[ContextWindow], Meta(max_length=MAX_WINDOWS)] = []
+    alert_silences: Annotated[list[ContextSilence], Meta(max_length=MAX_SILENCES)] = []
 
 
 class EdgeContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,9 @@ from farmiq.messages.context import (
     ContextBarn,
     ContextBatch,
     ContextFarm,
+    ContextSilence,
     ContextStandard,
+    ContextWindow,
     EdgeContext,
     TenantContext,
 )
@@ -22,6 +24,8 @@ from farmiq.plumbing import db
 
 # Of what happened longer ago than devices keep their events, the cloud finds the batch itself.
 CLOSED_DAYS = 180
+# Nothing is open for longer whose device still sends.
+ENDED_DAYS = 30
 
 
 async def read(
@@ -90,6 +94,40 @@ async def _of_tenant(
             {**wanted, "days": CLOSED_DAYS, "limit": context.MAX_STANDARDS},
         ),
         alert_rules=await _alert_rules(connection, tenant_id, farms),
+        alert_windows=await db.fetch_as(
+            connection,
+            ContextWindow,
+            """
+            select begin_at, end_at, farm_id, barn_id, device_id, rule_id from alert_windows
+            where tenant_id = %(tenant)s and end_at > fn_now() and edge_cluster_id is null
+              and (farm_id is null or %(farms)s::text[] is null or farm_id = any(%(farms)s))
+            order by end_at, window_id limit %(limit)s
+            """,
+            {**wanted, "limit": context.MAX_WINDOWS},
+        ),
+        alert_silences=await db.fetch_as(
+            connection,
+            ContextSilence,
+            """
+            select e.rule_id, e.farm_id, e.barn_id, e.device_id, e.acknowledged_at as at
+            from alert_episodes e
+            where e.tenant_id = %(tenant)s and e.state = 'acknowledged'
+              and e.signal like 'telemetry.%%' and e.device_id is not null
+              and (%(farms)s::text[] is null or e.farm_id = any(%(farms)s))
+            union all
+            select e.rule_id, e.farm_id, e.barn_id, e.device_id, e.resolved_at
+            from alert_episodes e
+              join alert_states s on s.tenant_id = e.tenant_id and s.signal = e.signal
+                and s.subject = e.subject
+                and s.states -> e.rule_id -> 'state' ->> 'opened_at' is not null
+            where e.tenant_id = %(tenant)s and e.ended_reason = 'person'
+              and e.resolved_at > fn_now() - %(days)s * interval '1 day'
+              and e.signal like 'telemetry.%%' and e.device_id is not null
+              and (%(farms)s::text[] is null or e.farm_id = any(%(farms)s))
+            order by at desc, rule_id, farm_id, barn_id, device_id limit %(limit)s
+            """,
+            {**wanted, "days": ENDED_DAYS, "limit": context.MAX_SILENCES},
+        ),
     )
 
 

@@ -92,20 +92,34 @@ class Evaluation:
             if tenant is None:  # registered since we looked
                 continue
             readings = new.get((series.tenant_id, series.device_id, series.metric_type), ())
-            quiet_since = max(item.heard_at, self._first_look_at or now)
             outcome = rules.evaluate(
-                series, readings, tenant, now=now, zone=self.zone, quiet_since=quiet_since
-            )
+                series, readings, tenant, now=now, zone=self.zone, heard_at=item.heard_at,
+                listening_since=self._first_look_at or now,
+            )  # fmt: skip
             opened += outcome.opened
             resolved += outcome.resolved
             if readings or item.is_new or outcome.series != series:
                 is_all = len(readings) < limit
                 changed.append(_read_on(item, outcome.series, readings, now, is_all=is_all))
         await self._report(tx, opened, resolved)
+        await self._heed(tx, now)
+        await self.post.call(tx)
         if changed:
             await store.save(tx, changed)
         is_behind = any(len(readings) == limit for readings in new.values())
         return is_behind, len(opened), len(resolved)
+
+    async def _heed(self, tx: db.Connection, now: datetime) -> None:
+        """Take to what is open what people did in the cloud: rules, maintenance, looking after."""
+        for alert in await store.local_alerts(tx):
+            if (tenant := self._tenants.get(alert.tenant_id)) is None:
+                continue
+            wanted = rules.heeded(alert, tenant, now)
+            if wanted != alert:
+                await store.change_local_alert(tx, wanted)
+            if wanted.severity != alert.severity:
+                changed = Alert(alert.kind, alert.subject, wanted.severity, alert.message)
+                await alerts.restate(tx, changed)
 
     async def _report(
         self,
@@ -133,9 +147,6 @@ class Evaluation:
                 tx, alert.series, kind=kind, subject=subject, severity=severity,
                 message=alert.message, opened_at=alert.opened_at,
             )  # fmt: skip
-            await self.post.opened(
-                tx, kind=kind, subject=subject, severity=severity, message=alert.message
-            )
             CHANGES.labels(change="opened", severity=severity).inc()
             log.get("alert").warning(
                 "alert.opened", name=kind, status=severity, tenant_id=alert.series.tenant_id

@@ -42,15 +42,16 @@ class Post:
     def is_configured(self) -> bool:
         return self.settings.alert_smtp_url is not None
 
-    async def opened(
-        self, tx: db.Connection, *, kind: str, subject: str, severity: str, message: str
-    ) -> None:
-        if self.is_configured and severity in at_least(self.settings.alert_mail_severity):
-            await self._add(tx, kind, subject, f"{severity}: {message}", message)
+    async def call(self, tx: db.Connection) -> None:
+        """Write what is due about what is open: at once, or when what held it back is over."""
+        if self.is_configured:
+            for alert in await store.note_mailed(tx, at_least(self.settings.alert_mail_severity)):
+                headline = f"{alert.severity}: {alert.message}"
+                await self._add(tx, alert.kind, alert.subject, headline, alert.message)
 
     async def resolved(self, tx: db.Connection, *, kind: str, subject: str, message: str) -> None:
-        """Written only if there was a mail that it opened."""
-        if self.is_configured and await store.was_mailed(tx, kind=kind, subject=subject):
+        """Write that what people were mailed about is over."""
+        if self.is_configured:
             rule = message.partition(": ")[0]
             await self._add(tx, kind, subject, f"{RESOLVED}{rule}", f"Resolved: {message}")
 

@@ -31,7 +31,8 @@ from farmiq.farm.alerts.rules import (
     words,
 )
 from farmiq.messages.alerts import AlertRule
-from farmiq.messages.context import ContextBatch, TenantContext
+from farmiq.messages.context import ContextBatch, ContextWindow, TenantContext
+from farmiq.messages.edge import Severity
 from farmiq.messages.wording import worded
 
 FRESH = timedelta(minutes=15)
@@ -94,6 +95,22 @@ class OpenedAlert:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalAlert:
+    """What is open here, and what keeps it from the siren and from mails."""
+
+    kind: str
+    subject: str
+    tenant_id: str
+    farm_id: str
+    barn_id: str
+    severity: Severity
+    message: str
+    opened_at: datetime
+    in_maintenance: bool
+    is_silenced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     series: Series
     opened: Sequence[OpenedAlert]
@@ -103,7 +120,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TenantRules:
-    """A tenant's rules by metric, and what they have to know of its farms."""
+    """A tenant's rules by metric, what they have to know of its farms, and what people did."""
 
     by_metric: Mapping[str, Sequence[tuple[AlertRule, str]]]
     batches: Mapping[tuple[str, str], Sequence[ContextBatch]]
@@ -111,6 +128,10 @@ class TenantRules:
     # By farm: what people call the farm and its barns.
     names: Mapping[str, Mapping[str, str]]
     unreadable: int = 0
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+    windows: Sequence[ContextWindow] = ()
+    # By the kind and subject of the alert: until when what opened is looked after.
+    silences: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
 
     def animals(self, series: Series, now: datetime, zone: ZoneInfo) -> Animals | None:
         """The batch in the series' barn on the farm's local day."""
@@ -143,7 +164,11 @@ def of_context(content: Any) -> TenantRules:
     for barn in context.barns:
         names[barn.farm_id][barn.barn_id] = barn.name
     zones = {farm.farm_id: zone for farm in context.farms if (zone := _zone(farm.timezone))}
-    return TenantRules(_by_metric(usable), batches, zones, names, len(rules) - len(usable))
+    return TenantRules(
+        _by_metric(usable), batches, zones, names, len(rules) - len(usable),
+        {kind(rule.rule_id): rule.severity for rule in usable},
+        context.alert_windows, _silences(context),
+    )  # fmt: skip
 
 
 def evaluate(
@@ -153,14 +178,15 @@ def evaluate(
     *,
     now: datetime,
     zone: ZoneInfo,
-    quiet_since: datetime,
+    heard_at: datetime,
+    listening_since: datetime,
 ) -> Outcome:
     """The series after these readings, in the order of their time, and what opened and resolved.
 
-    From `quiet_since` on the edge listened, and nothing of the series came before these readings.
+    Before these readings something of the series came last at `heard_at`.
     """
     before = series
-    quiet_since = max([quiet_since, *(reading.ingested_at for reading in readings)])
+    heard_at = max([heard_at, *(reading.ingested_at for reading in readings)])
     if readings:
         newest = readings[-1]
         series = replace(series, farm_id=newest.farm_id, barn_id=newest.barn_id)
@@ -188,7 +214,7 @@ def evaluate(
         elif (
             state.opened_at is not None
             and not is_raised
-            and _is_fresh(rule, state, now, quiet_since)
+            and _is_fresh(rule, state, now, heard_at, listening_since)
         ):
             is_raised = True
             message = _message(rule, state, series, names)
@@ -202,6 +228,42 @@ def evaluate(
     ]
     last = samples[-1] if samples else series.last
     return Outcome(replace(series, last=last, states=states), opened, resolved)
+
+
+def heeded(alert: LocalAlert, tenant: TenantRules, now: datetime) -> LocalAlert:
+    """An open alert by what people want now: its severity, maintenance, and who looks after it."""
+    silent_until = tenant.silences.get((alert.kind, alert.subject))
+    return replace(
+        alert,
+        severity=tenant.severities.get(alert.kind, alert.severity),
+        in_maintenance=any(
+            window.begin_at <= now < window.end_at and _is_in(window, alert)
+            for window in tenant.windows
+        ),
+        is_silenced=alert.is_silenced
+        or (silent_until is not None and alert.opened_at <= silent_until),
+    )
+
+
+def _is_in(window: ContextWindow, alert: LocalAlert) -> bool:
+    return all(
+        wanted is None or wanted == actual
+        for wanted, actual in (
+            (window.farm_id, alert.farm_id),
+            (window.barn_id, alert.barn_id),
+            (window.device_id, alert.subject.rpartition("/")[2]),
+            (window.rule_id, alert.kind.removeprefix("rule.")),
+        )
+    )
+
+
+def _silences(context: TenantContext) -> dict[tuple[str, str], datetime]:
+    silences: dict[tuple[str, str], datetime] = {}
+    for silence in context.alert_silences:
+        place = device_subject(silence.farm_id, silence.barn_id, silence.device_id)
+        key = kind(silence.rule_id), f"{context.tenant_id}/{place.text}"
+        silences[key] = max(silence.at, silences.get(key, silence.at))
+    return silences
 
 
 def kind(rule_id: str) -> str:
@@ -234,14 +296,19 @@ def _advance(
     return state
 
 
-def _is_fresh(rule: AlertRule, state: State, now: datetime, quiet_since: datetime) -> bool:
+def _is_fresh(
+    rule: AlertRule, state: State, now: datetime, heard_at: datetime, listening_since: datetime
+) -> bool:
     if state.last_at is None or state.opened_at is None or state.clear_since is not None:
         return False
     if rule.condition != "absent":
         return now - state.last_at <= FRESH
+    # A device that sends what it stored, or whose clock is behind, is not silent.
+    if now - heard_at < min(SETTLING, timedelta(seconds=rule.for_s)):
+        return False
     if now - state.opened_at <= FRESH:
         return True
-    return now - state.last_at <= MAX_SILENCE and now - quiet_since >= SETTLING
+    return now - state.last_at <= MAX_SILENCE and now - listening_since >= SETTLING
 
 
 def _samples(series: Series, readings: Iterable[Reading]) -> Iterable[Sample]:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from psycopg.types.json import Jsonb
 
-from farmiq.edge.alert.rules import Reading, RuleState, Series
+from farmiq.edge.alert.rules import LocalAlert, Reading, RuleState, Series
 from farmiq.farm.alerts.evaluation import Sample
 from farmiq.plumbing import db
 
@@ -198,14 +198,67 @@ async def add_local_alert(
 
 
 async def remove_local_alert(tx: db.Connection, *, kind: str, subject: str) -> str | None:
-    """The message of the alert that was open, if it was."""
+    """The message of the alert that was open, if people were mailed about it."""
     message: str | None = await db.fetch_value(
         tx,
-        "delete from local_alerts where kind = %s and subject = %s returning message",
+        "delete from local_alerts where kind = %s and subject = %s "
+        "returning case when mailed_at is not null then message end",
         kind,
         subject,
     )
     return message
+
+
+async def local_alerts(tx: db.Connection) -> list[LocalAlert]:
+    return await db.fetch_as(
+        tx,
+        LocalAlert,
+        """
+        select kind, subject, tenant_id, farm_id, barn_id, severity, message, opened_at,
+          in_maintenance, silenced_at is not null as is_silenced
+        from local_alerts order by kind, subject
+        """,
+    )
+
+
+async def change_local_alert(tx: db.Connection, alert: LocalAlert) -> None:
+    """What is silenced and was not before was so in the cloud; nothing sounds again by this."""
+    await tx.execute(
+        """
+        update local_alerts set severity = %s, in_maintenance = %s,
+          silenced_at = coalesce(silenced_at, case when %s then fn_now() end),
+          silenced_by = coalesce(silenced_by, case when %s then 'cloud' end)
+        where kind = %s and subject = %s
+        """,
+        (
+            alert.severity, alert.in_maintenance, alert.is_silenced, alert.is_silenced, alert.kind,
+            alert.subject,
+        ),
+    )  # fmt: skip
+
+
+# Nobody has silenced or closed it, and no maintenance holds it.
+_CALLS = """
+  local_alerts l
+    join alerts a on a.kind = l.kind and a.subject = l.subject and a.closed_at is null
+  where l.silenced_at is null and not l.in_maintenance and l.severity = any(%s)
+"""
+
+
+async def note_mailed(tx: db.Connection, severities: Collection[str]) -> list[LocalAlert]:
+    """What people are to be mailed about, once each."""
+    return await db.fetch_as(
+        tx,
+        LocalAlert,
+        f"""
+        update local_alerts m set mailed_at = fn_now()
+        where (m.kind, m.subject) in (
+          select l.kind, l.subject from {_CALLS} and l.mailed_at is null)
+        returning kind, subject, tenant_id, farm_id, barn_id, severity, message, opened_at,
+          in_maintenance, silenced_at is not null as is_silenced
+        """.encode(),  # noqa: S608 - of this file
+        (list(severities),),
+    )
 
 
 async def silence(tx: db.Connection, *, by: str) -> list[dict[str, Any]]:
@@ -222,17 +275,15 @@ async def silence(tx: db.Connection, *, by: str) -> list[dict[str, Any]]:
 
 
 async def sounding(tx: db.Connection, severities: Collection[str]) -> list[dict[str, Any]]:
-    """What is open, not silenced and not closed by a person, in the order in which it opened."""
+    """What calls people, in the order in which it opened."""
     return await db.fetch_dicts(
         tx,
-        """
+        f"""
         select l.kind, l.subject, l.tenant_id, l.farm_id, l.barn_id, l.severity, l.message,
           l.opened_at
-        from local_alerts l
-          join alerts a on a.kind = l.kind and a.subject = l.subject and a.closed_at is null
-        where l.silenced_at is null and l.severity = any(%s)
+        from {_CALLS}
         order by l.opened_at, l.kind, l.subject
-        """,
+        """.encode(),  # noqa: S608 - of this file
         (list(severities),),
     )
 
@@ -335,15 +386,3 @@ async def mail_failed(
         mail_id,
     )
     return given_up
-
-
-async def was_mailed(tx: db.Connection, *, kind: str, subject: str) -> bool:
-    """Whether the last mail about this alert said that it opened."""
-    headline = await db.fetch_value(
-        tx,
-        "select headline from alert_mails where kind = %s and subject = %s "
-        "order by created_at desc, mail_id desc limit 1",
-        kind,
-        subject,
-    )
-    return headline is not None and not headline.startswith("resolved: ")

@@ -19,7 +19,7 @@ from farmiq.edge.ingress import handlers
 from farmiq.edge.sync import context
 from farmiq.edge.sync.cloud import Cloud
 from farmiq.messages.topics import Place
-from farmiq.plumbing import db
+from farmiq.plumbing import db, ids
 from tests.conftest import Database
 from tests.integration.cloud.test_edges import EdgeHost, edge_host
 from tests.integration.edge.feed.conftest import said
@@ -192,6 +192,62 @@ async def test_context_has_the_rules_that_the_edge_evaluates(
     assert (found.unreadable, len(found.by_metric["temperature"])) == (0, sum(
         rule["signal"] == "telemetry.temperature" for rule in content["alert_rules"]
     ))  # fmt: skip
+
+
+async def test_context_has_what_people_did_that_keeps_a_siren_silent(
+    edge_host: EdgeHost, edge: Edge, master: Master
+) -> None:
+    """Maintenance of its farms, and what somebody acknowledged, or ended while it is still bad."""
+    del master
+    with psycopg.connect(edge_host.site.database.admin_url) as owner:
+        for tenant_id, reason, fields in (
+            ("t-001", "all", {}),
+            ("t-001", "here", {"farm_id": "f-001", "barn_id": "b-001"}),
+            ("t-001", "elsewhere", {"farm_id": "f-002"}),
+            ("t-001", "of the edge itself", {"edge_cluster_id": "hill-1"}),
+            ("t-001", "over", {"end_at": NOW - timedelta(hours=1)}),
+            ("t-002", "theirs", {}),
+        ):
+            row = {
+                "tenant_id": tenant_id, "reason": reason, "window_id": ids.new(),
+                "begin_at": NOW - DAY, "end_at": NOW + DAY, "made_by": "ann", **fields,
+            }  # fmt: skip
+            _insert(owner, "alert_windows", row)
+        for device, more in {
+            "active": {},
+            "acknowledged": {"state": "acknowledged", "acknowledged_at": NOW},
+            "ended": {"state": "resolved", "resolved_at": NOW, "ended_reason": "person"},
+            "ended-and-clear": {"state": "resolved", "resolved_at": NOW, "ended_reason": "person"},
+            "over": {"state": "resolved", "resolved_at": NOW, "acknowledged_at": NOW},
+            "elsewhere": {"state": "acknowledged", "acknowledged_at": NOW, "farm_id": "f-002"},
+            "theirs": {"state": "acknowledged", "acknowledged_at": NOW, "tenant_id": "t-002"},
+        }.items():
+            place = {"farm_id": "f-001", "barn_id": "b-001", "device_id": device, **more}
+            subject = f"{place['farm_id']}/b-001/{device}"
+            row = {
+                "tenant_id": "t-001", "episode_id": ids.new(), "cause": f"rule:hot|{subject}",
+                "source": "rule", "rule_id": "hot", "signal": "telemetry.temperature",
+                "severity": "critical", "subject": subject, "message": "hot",
+                "opened_at": NOW - DAY, "last_at": NOW, **place,
+            }  # fmt: skip
+            _insert(owner, "alert_episodes", row)
+            opened_at = None if device == "ended-and-clear" else NOW.isoformat()
+            states = {"hot": {"hash": "", "state": {"opened_at": opened_at}}}
+            series = {name: row[name] for name in ("tenant_id", "signal", "subject")}
+            _insert(owner, "alert_states", {**series, "states": Jsonb(states)})
+    await edge.fetch()
+    ((content,),) = rows(edge.database, "select content from cloud_contexts")
+    found = of_context(content)
+    assert [window.farm_id for window in found.windows] == [None, "f-001"]
+    here = "t-001/f-001/b-001"
+    assert found.silences == {
+        ("rule.hot", f"{here}/acknowledged"): NOW, ("rule.hot", f"{here}/ended"): NOW,
+    }  # fmt: skip
+
+
+def _insert(owner: psycopg.Connection[Any], table: str, row: dict[str, Any]) -> None:
+    names, places = ", ".join(row), ", ".join(f"%({name})s" for name in row)
+    owner.execute(f"insert into {table} ({names}) values ({places})".encode(), row)  # noqa: S608
 
 
 async def test_edge_stores_the_context_and_keeps_it_while_the_cloud_is_away(

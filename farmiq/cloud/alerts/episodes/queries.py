@@ -128,7 +128,8 @@ async def set_rule(
 ) -> None:
     """Add or change a rule. What an older version of it has open is over.
 
-    Raises RejectedError if the company has too many.
+    If only its name or severity is another, it stays open with the new severity. Raises
+    RejectedError if the company has too many.
     """
     old = await _own_rule(tx, tenant_id, wanted.rule_id)
     if old is None:
@@ -153,6 +154,8 @@ async def set_rule(
         not wanted.enabled or farm_rules.rule_hash(before) != farm_rules.rule_hash(wanted)
     ):
         await _end_rule(tx, tenant_id, wanted.rule_id)
+    else:
+        await _set_severity(tx, tenant_id, wanted)
     detail = msgspec.to_builtins(wanted)
     await episodes.audit(
         tx, tenant_id, actor=actor, action="rule.set", key=wanted.rule_id, detail=detail
@@ -210,6 +213,32 @@ async def _end_rule(tx: db.Connection, tenant_id: str, rule_id: str) -> None:
     )
     await episodes.resolve_all(
         tx, [episodes.Ending(tenant_id, row[0], row[1], reason="rule") for row in rows]
+    )
+
+
+async def _set_severity(tx: db.Connection, tenant_id: str, rule: AlertRule) -> None:
+    """What a rule has open is as severe as the rule; who heard of less is told."""
+    await tx.execute(
+        """
+        with changed as materialized (
+          select tenant_id, episode_id, paged_at,
+            array_position(s.rising, %(severity)s) > array_position(s.rising, severity) as is_worse
+          from alert_episodes
+            cross join (select array['info', 'warning', 'critical'] as rising) s
+          where tenant_id = %(tenant)s and rule_id = %(rule)s
+            and state in ('active', 'acknowledged') and severity <> %(severity)s
+          order by episode_id for update of alert_episodes
+        ), steps as (
+          insert into alert_steps (tenant_id, episode_id, step, created_at)
+          select tenant_id, episode_id, 'worsened', fn_now() from changed
+          where is_worse and paged_at is not null
+          on conflict on constraint alert_steps_pkey do update set
+            created_at = excluded.created_at, routed_at = null
+        )
+        update alert_episodes e set severity = %(severity)s
+        from changed c where e.tenant_id = c.tenant_id and e.episode_id = c.episode_id
+        """,
+        {"tenant": tenant_id, "rule": rule.rule_id, "severity": rule.severity},
     )
 
 

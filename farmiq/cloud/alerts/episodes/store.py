@@ -7,6 +7,7 @@ from uuid import UUID
 
 from farmiq.cloud.alerts.episodes.corrections import Past
 from farmiq.cloud.alerts.evaluating.advance import Span
+from farmiq.cloud.episodes import NewEpisode
 from farmiq.plumbing import db
 
 
@@ -39,6 +40,33 @@ async def see_again(tx: db.Connection, sightings: Sequence[Sighting]) -> None:
         """,
         db.columns(sightings, "tenant_id", "cause", "at", "value", "worst_value", "count"),
     )
+
+
+async def fill_in(tx: db.Connection, episodes: Sequence[NewEpisode]) -> None:
+    """Give what edges said of these, while their readings were still on the way, times and values.
+
+    It is the same matter: what is filled in is known to `raise_episodes`.
+    """
+    over = [episode for episode in episodes if episode.resolved_at is not None]
+    if not over:
+        return
+    await tx.execute(
+        """
+        update alert_episodes e set opened_at = n.opened_at, resolved_at = n.resolved_at,
+          last_at = n.last_at, first_value = n.value, worst_value = n.worst_value,
+          last_value = n.last_value
+        from unnest(%s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+          %s::timestamptz[], %s::float8[], %s::float8[], %s::float8[]) as n(tenant_id, cause,
+          opened_at, resolved_at, last_at, value, worst_value, last_value)
+        where e.tenant_id = n.tenant_id and e.cause = n.cause and e.state = 'resolved'
+          and e.first_value is null and not e.is_absence and e.ended_reason is null
+          and e.opened_at between n.opened_at and n.resolved_at
+        """,
+        db.columns(
+            over, "tenant_id", "cause", "opened_at", "resolved_at", "last_at", "value",
+            "worst_value", "last_value",
+        ),
+    )  # fmt: skip
 
 
 async def history(

@@ -131,15 +131,14 @@ async def _apply(
         tx,
         [ending(series, seen) for series, _, changes in outcomes for seen in changes.ended],
     )
-    await episodes.raise_episodes(
-        tx,
-        [
-            new_episode(span, ruleset)
-            for _, ruleset, changes in outcomes
-            for span in changes.spans
-            if not span.is_nothing
-        ],
-    )
+    opened = [
+        new_episode(span, ruleset)
+        for _, ruleset, changes in outcomes
+        for span in changes.spans
+        if not span.is_nothing
+    ]
+    await episode_store.fill_in(tx, opened)
+    await episodes.raise_episodes(tx, opened)
     await episode_store.see_again(
         tx,
         [

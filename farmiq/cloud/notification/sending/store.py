@@ -187,6 +187,9 @@ _COUNTS = """
     else c.kind = 'email' and not 'smtp_url' = any(c.secret_names) end)
 """
 _HOUR = "date_trunc('hour', fn_now(), 'UTC')"
+# What is urgent is sent first, and while a company has had less than twice its mails of an hour.
+_URGENT = "(m.severity in ('critical', 'security'))"
+_SHARE = f"case when {_URGENT} then 2 else 1 end"
 
 
 async def due(
@@ -200,8 +203,8 @@ async def due(
     """(tenant, message) of messages to send now: companies in turn, then their channels.
 
     What is in flight counts, so who has least comes first. A channel that fails comes after those
-    that work. A message waits for an earlier one of its episode to the same contact on the same
-    channel.
+    that work. On a channel the urgent ones go first. A message waits for an earlier one of its
+    episode to the same contact on the same channel.
     """
     rows = await db.fetch_dicts(
         tx,
@@ -214,11 +217,12 @@ async def due(
             coalesce(u.is_failing, false) as is_failing,
             coalesce(u.in_flight, 0) + row_number() over (
               partition by m.tenant_id, m.channel_id
-              order by m.next_attempt_at, m.message_id) as place,
+              order by {_URGENT} desc, m.next_attempt_at, m.message_id) as place,
             coalesce({_COUNTS}, false) as counts,
             coalesce(n.used, 0) + row_number() over (
               partition by m.tenant_id, coalesce({_COUNTS}, false)
-              order by m.next_attempt_at, m.message_id) as mails
+              order by {_URGENT} desc, m.next_attempt_at, m.message_id) as mails,
+            {_SHARE} * %(mails_per_hour)s as mails_allowed
           from alert_messages m
           left join alert_channels c using (tenant_id, channel_id)
           left join used u using (tenant_id, channel_id)
@@ -243,7 +247,7 @@ async def due(
             using (tenant_id)
           where w.place <= case when w.is_failing
               then %(per_failing_channel)s else %(per_channel)s end
-            and (not w.counts or w.mails <= %(mails_per_hour)s)
+            and (not w.counts or w.mails <= w.mails_allowed)
         )
         select tenant_id, message_id from ranked where turn <= %(per_tenant)s
         order by turn, next_attempt_at, message_id limit %(limit)s
@@ -269,14 +273,15 @@ async def hold_mails(tx: db.Connection, *, per_hour: int) -> None:
     await tx.execute(
         f"""
         update alert_messages h set next_attempt_at = late.ends_at, error =
-          'it waits: the company has had its ' || %(per_hour)s::int
+          'it waits: the company has had its ' || late.allowed
             || ' mails of this hour over the mail server of the platform'
         from (
-          select m.tenant_id, m.message_id, n.hour + interval '1 hour' as ends_at
+          select m.tenant_id, m.message_id, n.hour + interval '1 hour' as ends_at,
+            {_SHARE} * %(per_hour)s::int as allowed
           from alert_mail_counts n
           join alert_messages m using (tenant_id)
           left join alert_channels c using (tenant_id, channel_id)
-          where n.hour = {_HOUR} and n.used >= %(per_hour)s and m.state = 'pending'
+          where n.hour = {_HOUR} and n.used >= {_SHARE} * %(per_hour)s and m.state = 'pending'
             and m.next_attempt_at <= fn_now() and {_COUNTS}
           for update of m skip locked
         ) late where h.tenant_id = late.tenant_id and h.message_id = late.message_id

@@ -59,6 +59,9 @@ create index alert_episodes_unpaged_idx on alert_episodes (last_at)
   where state = 'active' and paged_at is null;
 create index alert_episodes_ended_idx on alert_episodes (resolved_at)
   where state in ('resolved', 'withdrawn');
+-- What people ended: edges ask each minute what of it is still bad.
+create index alert_episodes_by_person_idx on alert_episodes (tenant_id, resolved_at)
+  where ended_reason = 'person';
 create trigger alert_episodes_opened after insert on alert_episodes
   for each row execute function fn_alerts_changed();
 create trigger alert_episodes_changed after update on alert_episodes

@@ -1,5 +1,6 @@
 -- What a rule found here and is not over: these drive the siren until they are over, somebody
--- silences them, or closes the alert of the same kind (rule.<rule_id>) and subject.
+-- silences them, here or in the cloud, or closes the alert of the same kind (rule.<rule_id>) and
+-- subject. in_maintenance: a window of the cloud holds it now. mailed_at: when people were mailed.
 create table local_alerts (
   kind text not null,
   subject text not null,
@@ -11,6 +12,8 @@ create table local_alerts (
   opened_at timestamptz not null,
   silenced_at timestamptz,
   silenced_by text,
+  in_maintenance boolean not null default false,
+  mailed_at timestamptz,
   constraint local_alerts_pkey primary key (kind, subject)
 );
 grant select, insert, update, delete on local_alerts to farmiq_edge;

@@ -299,9 +299,28 @@ async def test_changed_rule_ends_what_the_old_one_had_open(alerts: Alerts) -> No
 async def test_renamed_rule_goes_on_with_its_episode(alerts: Alerts) -> None:
     await alerts.rule()
     await alerts.send(alerts.reading(now() - MINUTE, 31.0))
-    await alerts.rule(name="Too hot", severity="critical")
+    await alerts.rule(name="Too hot")
     await alerts.send(alerts.reading(now(), 32.0))
     assert [row[1] for row in alerts.episodes()] == ["active"]
+
+
+async def test_another_severity_of_a_rule_is_that_of_what_it_has_open(alerts: Alerts) -> None:
+    severity = "select severity from alert_episodes"
+    await alerts.rule()
+    await alerts.rule("other")
+    await alerts.send(alerts.reading(now() - MINUTE, 31.0))
+    await alerts.rule(severity="info")
+    await alerts.looks.page()
+    assert sorted(alerts.owner(severity)) == [("info",), ("warning",)]
+    await alerts.rule(severity="critical")
+    await alerts.rule(severity="critical", name="Too hot")
+    assert sorted(alerts.owner(severity)) == [("critical",), ("warning",)]
+    told = [(HOT, "opened"), ("rule:other|f/1/d", "opened"), (HOT, "worsened")]
+    assert sorted(alerts.steps()) == sorted(told)
+    # Who hears of less is not called for that.
+    await alerts.rule(severity="warning")
+    assert alerts.owner(severity) == [("warning",), ("warning",)]
+    assert sorted(alerts.steps()) == sorted(told)
 
 
 async def test_episode_of_a_rule_that_was_removed_meanwhile_is_ended(alerts: Alerts) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts import looks
@@ -312,6 +313,30 @@ async def test_alert_that_the_edge_found_first_says_what_its_rule_looks_at(
     # The edge alone says when it is over as long as no values came here.
     await alerts.looks.prune()
     assert alerts.owner(found) == expected
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+async def test_alert_that_opened_and_closed_before_its_readings_came_is_one_episode(
+    alerts: Alerts, *, is_called: bool
+) -> None:
+    """A short outage: the edge tells of its alert first, then come the readings that made it."""
+    await alerts.rule()
+    at = now() - 5 * MINUTE
+    alert = alerts.edge_alert("opened", ids.new(), at, code="rule.hot", subject="f/1/d")
+    closed = alerts.event("edge.alert.closed", at + MINUTE, alert_payload(alert))
+    await alerts.take_edge(alert)
+    if is_called:
+        await alerts.looks.page()
+    await alerts.take_edge(closed)
+    await alerts.send(
+        alerts.reading(at - MINUTE / 30, 40.0), alerts.reading(at + MINUTE - MINUTE / 30, 20.0)
+    )
+    await alerts.take_edge(alert, closed)
+    await alerts.looks.page()
+    begin, end = at - MINUTE / 30, at + MINUTE - MINUTE / 30
+    assert [row[1:] for row in alerts.episodes()] == [("resolved", begin, end)]
+    assert alerts.owner("select first_value, last_value from alert_episodes") == [(40.0, 20.0)]
+    assert alerts.steps() == ([(HOT, "opened"), (HOT, "resolved")] if is_called else [])
 
 
 async def test_values_that_come_after_the_alert_of_the_edge_fill_it_in(alerts: Alerts) -> None:

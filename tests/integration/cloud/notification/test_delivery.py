@@ -235,6 +235,23 @@ async def test_receiver_that_hangs_does_not_hold_back_others(
         assert states == [("pending",)]
 
 
+async def test_critical_message_is_sent_before_others_that_wait_for_its_channel(
+    site: Site, running: Running, receiver: HttpReceiver
+) -> None:
+    receiver.answering.clear()
+    await running.hook(receiver)
+    for _ in range(12):
+        site.open(severity="warning")
+    await until(lambda: len(receiver.posted) == jobs.PER_CHANNEL)
+    critical = site.open()
+    await until(lambda: len(site.messages()) == 13)
+    receiver.answering.set()
+    await site.until_ended(13)
+    told = [posted.json()["episode_id"] for posted in receiver.posted]
+    # As soon as one of those on their way is through, beside others at most.
+    assert told.index(str(critical)) < 2 * jobs.PER_CHANNEL
+
+
 async def test_company_whose_channels_all_hang_does_not_hold_back_another(
     site: Site, running: Running, receiver: HttpReceiver
 ) -> None:
@@ -273,16 +290,22 @@ async def test_mails_of_the_platform_over_the_limit_of_an_hour_wait_for_the_next
         await running.put("alert-channels/platform", {"kind": "email"})
         addresses = {"mail": "ann@example.com", "platform": "ann@example.com"}
         await running.put("alert-contacts/ann", {"name": "Ann", "addresses": addresses}, status=200)
-        for _ in range(4):
-            site.open()
+        for _ in range(3):
+            site.open(severity="warning")
         # A server of one's own is not counted.
-        await until(lambda: len(own.received) == 4)
+        await until(lambda: len(own.received) == 3)
         waiting = "select attempts from alert_messages where error like 'it waits: % 2 mails%'"
-        await until(lambda: site.owner(waiting) == [(0,), (0,)])
+        await until(lambda: site.owner(waiting) == [(0,)])
         assert len(mailbox.received) == 2
+        # What is critical waits for nobody's warnings, but not without a limit either.
+        for _ in range(3):
+            site.open()
+        urgent = waiting.replace(" 2 mails", " 4 mails")
+        await until(lambda: site.owner(urgent) == [(0,)])
+        await until(lambda: len(mailbox.received) == 4)
         site.ahead(f"{150 - minute} minutes")
-        await site.until_ended(8)
-        assert len(mailbox.received) == 4
+        await site.until_ended(12)
+        assert len(mailbox.received) == 6
     assert set(site.messages("state", "error")) == {("sent", None)}
 
 

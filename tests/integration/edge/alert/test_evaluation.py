@@ -116,6 +116,10 @@ async def test_silent_controller_of_the_ventilation_raises_an_alert(
     pool: db.Pool, edge_db: Database, rounds: Evaluation
 ) -> None:
     await keep(pool, hot(11, value=60, metric="ventilation", unit="%"))
+    # It came now: the controller sends what it stored, or its clock is behind.
+    assert await rounds.look() == {}
+    for table in ("telemetry_latest set ingested_at", "alert_series set ingested_to"):
+        execute(edge_db, f"update {table} = now() - interval '11 minutes'")
     await rounds.look()
     assert [kind for kind, *_ in rows(edge_db, OPEN)] == ["rule.default.ventilation.silent"]
     await keep(pool, hot(0, value=60, metric="ventilation", unit="%"))
@@ -217,10 +221,10 @@ async def test_rules_of_the_clouds_copy_replace_the_defaults(
     assert [kind for kind, *_ in rows(edge_db, OPEN)] == [HEAT]
 
 
-def store_copy(database: Database, rules: list[dict[str, Any]], *, etag: str) -> None:
+def store_copy(database: Database, rules: list[dict[str, Any]], *, etag: str, **more: Any) -> None:
     content = {
         "tenant_id": "t-1", "farms": [], "barns": [], "batches": [], "breed_standards": [],
-        "alert_rules": rules,
+        "alert_rules": rules, **more,
     }  # fmt: skip
     execute(
         database,
@@ -253,26 +257,28 @@ async def test_many_readings_are_read_in_parts(
     assert await rounds.look() == {"opened": 1, "resolved": 0}
 
 
+async def sounding(pool: db.Pool) -> list[str]:
+    """The devices for which the siren sounds."""
+    async with db.transaction(pool) as tx:
+        return [row["subject"] for row in await store.sounding(tx, ("critical",))]
+
+
 async def test_siren_sounds_until_it_is_silenced_or_the_alert_is_closed(
     pool: db.Pool, edge_db: Database, rounds: Evaluation, tmp_path: Path
 ) -> None:
-    async def sounding() -> list[str]:
-        async with db.transaction(pool) as tx:
-            return [row["subject"] for row in await store.sounding(tx, ("critical",))]
-
     await keep(pool, hot(7, 1) + hot(7, 1, device="d-2"))
     await rounds.look()
     first, second = "t-1/f-1/b-1/d-1", "t-1/f-1/b-1/d-2"
-    assert await sounding() == [first, second]
+    assert await sounding(pool) == [first, second]
     async with db.transaction(pool) as tx:
         await alerts.close_chosen(tx, alerts.Filter(HEAT, first, exact=True), by="ann")
-    assert await sounding() == [second]
+    assert await sounding(pool) == [second]
     environment = {"FARMIQ_EDGE_DB_URL": edge_db.url, "FARMIQ_STATE_DIR": str(tmp_path)}
     silence = partial(CliRunner().invoke, app, ["alert", "silence", "--json"], env=environment)
     typed = await asyncio.to_thread(silence)
     assert typed.exit_code == 0, typed.output
     assert json.loads(typed.stdout)["count"] == 2
-    assert await sounding() == []
+    assert await sounding(pool) == []
     assert (await asyncio.to_thread(silence)).exit_code == 1
     assert [kind for kind, *_ in rows(edge_db, OPEN)] == [HEAT]
     # Neither is raised again while the barn is hot.
@@ -281,3 +287,99 @@ async def test_siren_sounds_until_it_is_silenced_or_the_alert_is_closed(
     assert rows(edge_db, "select action from audit_log where action = 'alert.silence'") == [
         ("alert.silence",)
     ]
+
+
+WARM = {
+    "rule_id": "warm", "signal": "telemetry.temperature", "condition": "above", "threshold": 30,
+    "clear_for_s": 0, "severity": "critical",
+}  # fmt: skip
+HEADLINES = "select headline from alert_mails order by created_at, mail_id"
+
+
+@pytest.fixture
+def mailing(pool: db.Pool, settings: EdgeSettings) -> Evaluation:
+    """Writes mails to one person; nobody sends them."""
+    own = {
+        "alert_smtp_url": SecretStr("smtp://127.0.0.1:9"),
+        "alert_mail_from": "edge@example.com",
+        "alert_mail_to": "ann@example.com",
+    }
+    return Evaluation(pool, ZoneInfo("UTC"), Post(settings.model_copy(update=own)))
+
+
+def headlines(database: Database) -> list[str]:
+    """The first word of each mail."""
+    return [headline.split()[0] for (headline,) in rows(database, HEADLINES)]
+
+
+async def test_what_people_look_after_in_the_cloud_is_silent_until_it_opens_again(
+    pool: db.Pool, edge_db: Database, rounds: Evaluation
+) -> None:
+    at = datetime.now(UTC)
+    silence = {
+        "rule_id": "warm", "farm_id": "f-1", "barn_id": "b-1", "device_id": "d-1",
+        "at": at.isoformat(),
+    }  # fmt: skip
+    await keep(pool, hot(3) + hot(3, device="d-2"))
+    store_copy(edge_db, [WARM], etag="1")
+    await rounds.look()
+    first, second = "t-1/f-1/b-1/d-1", "t-1/f-1/b-1/d-2"
+    assert await sounding(pool) == [first, second]
+    store_copy(edge_db, [WARM], etag="2", alert_silences=[silence])
+    await rounds.look()
+    assert await sounding(pool) == [second]
+    assert rows(edge_db, "select silenced_by from local_alerts order by subject") == [
+        ("cloud",), (None,),
+    ]  # fmt: skip
+    # It is over, and hot again, while the cloud cannot be reached: nobody looks after that.
+    await keep(pool, hot(1, value=20))
+    await rounds.look()
+    await keep(pool, hot(-0.1))
+    await rounds.look()
+    assert await sounding(pool) == [second, first]
+
+
+async def test_maintenance_holds_the_siren_and_mails_until_its_end(
+    pool: db.Pool, edge_db: Database, mailing: Evaluation
+) -> None:
+    at = datetime.now(UTC)
+    window = {
+        "begin_at": (at - timedelta(hours=1)).isoformat(),
+        "end_at": (at + timedelta(hours=1)).isoformat(),
+        "farm_id": "f-1", "barn_id": "b-1", "device_id": None, "rule_id": None,
+    }  # fmt: skip
+    store_copy(edge_db, [WARM], etag="1", alert_windows=[window])
+    await keep(pool, hot(3) + hot(3, device="d-2") + hot(3, device="d-3", barn="b-2"))
+    assert await mailing.look() == {"opened": 3, "resolved": 0}
+    assert await sounding(pool) == ["t-1/f-1/b-2/d-3"]
+    assert headlines(edge_db) == ["critical:"]
+    # Of what is over by then nobody hears.
+    await keep(pool, hot(1, value=20, device="d-2"))
+    await mailing.look()
+    assert headlines(edge_db) == ["critical:"]
+    execute(edge_db, "insert into test_clock (ahead) values ('61 minutes')")
+    await mailing.look()
+    assert sorted(await sounding(pool)) == ["t-1/f-1/b-1/d-1", "t-1/f-1/b-2/d-3"]
+    assert headlines(edge_db) == ["critical:", "critical:"]
+    await mailing.look()
+    assert headlines(edge_db) == ["critical:", "critical:"]
+
+
+async def test_another_severity_of_a_rule_is_that_of_what_it_has_open(
+    pool: db.Pool, edge_db: Database, mailing: Evaluation
+) -> None:
+    store_copy(edge_db, [WARM | {"severity": "info"}], etag="1")
+    await keep(pool, hot(3))
+    await mailing.look()
+    assert (await sounding(pool), headlines(edge_db)) == ([], [])
+    store_copy(edge_db, [WARM], etag="2")
+    await mailing.look()
+    assert await sounding(pool) == ["t-1/f-1/b-1/d-1"]
+    assert headlines(edge_db) == ["critical:"]
+    assert rows(edge_db, "select severity, seen_count from alerts") == [("critical", 1)]
+    store_copy(edge_db, [WARM | {"severity": "warning"}], etag="3")
+    await mailing.look()
+    assert await sounding(pool) == []
+    await keep(pool, hot(0, value=20))
+    await mailing.look()
+    assert headlines(edge_db) == ["critical:", "resolved:"]

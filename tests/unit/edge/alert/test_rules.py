@@ -57,7 +57,9 @@ def look(
     quiet: timedelta = timedelta(hours=1),
 ) -> Outcome:
     now = NOW + after
-    return rules.evaluate(before, readings, by, now=now, zone=ZONE, quiet_since=now - quiet)
+    return rules.evaluate(
+        before, readings, by, now=now, zone=ZONE, heard_at=now - quiet, listening_since=now - quiet
+    )
 
 
 def test_rule_opens_once_and_says_where() -> None:
@@ -116,12 +118,21 @@ def test_absence_of_a_device_that_sends_what_it_stored_opens_nothing() -> None:
     """72 hours of readings arrive one after the other: the device is anything but silent."""
     by = tenant(SILENT)
     state, opened = series(), list[Any]()
-    for hours_ago in range(72, 0, -1):
-        late = Reading("f-1", "b-1", NOW - timedelta(hours=hours_ago), NOW, 20, "C")
+    for minutes_ago in (*range(72 * 60, 60, -60), *range(60, 0, -1)):
+        late = Reading("f-1", "b-1", NOW - timedelta(minutes=minutes_ago), NOW, 20, "C")
         outcome = look(state, late, by=by)
         state, opened = outcome.series, [*opened, *outcome.opened]
     assert opened == []
     assert look(state, by=by, quiet=timedelta(minutes=1)).opened == []
+
+
+def test_device_that_falls_silent_while_it_sends_what_it_stored_is_missed_soon() -> None:
+    by = tenant(SILENT)
+    late = Reading("f-1", "b-1", NOW - timedelta(minutes=20), NOW, 20, "C")
+    stuck = look(series(), late, by=by)
+    assert stuck.opened == []
+    again = look(stuck.series, by=by, after=timedelta(minutes=2), quiet=timedelta(minutes=2))
+    assert [alert.rule for alert in again.opened] == [SILENT]
 
 
 def test_changed_rule_resolves_and_begins_anew() -> None:
