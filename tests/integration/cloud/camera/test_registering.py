@@ -8,7 +8,7 @@ import pytest
 
 from farmiq.cloud.camera import registration
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.cloud.camera.gateway import store
+from farmiq.cloud.camera.gateway import camera_store
 from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
 from tests.support import databases
@@ -102,14 +102,14 @@ async def pool(accounts: Accounts) -> AsyncIterator[db.Pool]:
 async def in_charge(pool: db.Pool) -> str | None:
     """The camera whose messages are taken under this address."""
     async with db.transaction(pool) as tx:
-        found = (await store.by_mac(tx, [MAC])).get(MAC)
+        found = (await camera_store.by_mac(tx, [MAC])).get(MAC)
     return None if found is None else str(found.device_id)
 
 
 async def speaks(pool: db.Pool) -> None:
     async with db.transaction(pool) as tx:
-        camera = (await store.by_mac(tx, [MAC]))[MAC]
-        await store.note_heard(tx, [(camera, MAC)])
+        camera = (await camera_store.by_mac(tx, [MAC]))[MAC]
+        await camera_store.note_heard(tx, [(camera, MAC)])
 
 
 async def give_login(pool: db.Pool, **more: Any) -> None:
