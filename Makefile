@@ -39,7 +39,7 @@ test-fast: $(READY) ## the tests that need no engine, and those of SQL: about a 
 
 pictures: $(READY) ## every page light and dark, 360 and 1180 px wide, below artefacts/screenshots
 	@$(FARMIQ) stack fetch --browser >/dev/null
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --pictures $(ARGS) tests/browser
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --pictures --timeout 900 $(ARGS) tests/browser
 
 test-again: $(READY) ## the tests that failed in the last `make test`, once more and each alone
 	@$(PY) tools/test-again

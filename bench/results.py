@@ -119,8 +119,13 @@ def page(entries: Sequence[dict[str, Any]]) -> str:
             f"load before {machine['load_before']:g}, "
             f"disk that flushes a page in {machine.get('flush_ms', 'an unknown number of')} ms:\n\n"
         )
-        parts += [f"- {name}: {_words(value)}\n" for name, value in entry["detail"].items()]
+        parts += [f"- {line}\n" for line in details(entry["detail"])]
     return "".join(parts)
+
+
+def details(detail: dict[str, Any]) -> list[str]:
+    """What stands behind a figure, a line each."""
+    return [f"{name}: {_words(value)}" for name, value in detail.items()]
 
 
 def _words(value: Any) -> str:

@@ -505,6 +505,11 @@ def invalid(*problems: tuple[str, str]) -> HttpError:
     return HttpError(400, NOT_VALID, details=details)
 
 
+def missing(field: str, reason: str) -> HttpError:
+    """404 for a field that names what is not there."""
+    return HttpError(404, reason, details=[{"field": field, "reason": reason}])
+
+
 # --- responses
 
 

@@ -89,7 +89,9 @@ async def _traces(settings: config.EdgeSettings | config.CloudSettings) -> Async
     from farmiq.plumbing import otlp  # noqa: PLC0415 - costs nothing where traces are off
 
     headers = settings.otlp_headers.get_secret_value() if settings.otlp_headers else ""
-    async with otlp.exporting(settings.otlp_endpoint, ratio=settings.trace_ratio, headers=headers):
+    async with otlp.exporting(
+        settings.otlp_endpoint, ratio=settings.trace_ratio, headers=headers, tls=settings.tls
+    ):
         yield
 
 

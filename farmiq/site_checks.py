@@ -1,4 +1,4 @@
-"""What `farmiq doctor` looks at beside what answers: rights, versions, keys, chores, backups."""
+"""What `farmiq doctor` looks at beside what answers: rights, versions, keys, jobs, backups."""
 
 import asyncio
 import time
@@ -197,10 +197,10 @@ def check_consumers(counts: Mapping[str, QueueCount], services: Mapping[str, str
 
 async def backups(site: str, environment: Mapping[str, str]) -> Finding:
     """How old the last whole copy and the last stored change are."""
-    return await asyncio.to_thread(_backups, site, environment)
+    return await asyncio.to_thread(backups_finding, site, environment)
 
 
-def _backups(site: str, environment: Mapping[str, str]) -> Finding:
+def backups_finding(site: str, environment: Mapping[str, str]) -> Finding:
     from farmiq.config.backup import BackupSettings  # noqa: PLC0415 - few sites' doctor needs it
     from farmiq.plumbing import sealing  # noqa: PLC0415
     from farmiq.plumbing.backup import database, repository, sealed  # noqa: PLC0415

@@ -5,6 +5,7 @@ every secret that this machine knows is looked for in each file and struck out o
 """
 
 import io
+import json
 import platform
 import re
 import tarfile
@@ -14,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
 import msgspec
@@ -36,17 +37,24 @@ MAX_FILE_BYTES = 2 * 1024 * 1024
 MIN_SECRET = 6
 _SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|CREDENTIAL|PRIVATE|DSN|AUTH|HEADERS|COOKIE")
 _FILE_NAME = re.compile(r"(_FILE|_DIR|_PATH)$")
-_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/\s@\"']*@", re.IGNORECASE)
+_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)[^/\s@\"']*@", re.IGNORECASE)
 # What looks like a secret wherever it stands: tokens, JWTs, keys of ours, PEM, query strings.
 _SHAPES = (
     re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
     re.compile(r"\bfiqd?_[A-Za-z0-9_-]{8,}"),
     re.compile(r"(?i)\bauthorization\W{1,6}\w+\s+[^\s\"',]+"),
+    re.compile(r"(?i)\b(set-)?cookie:\s*[^\s\"']+"),
+    re.compile(r"\bbot\d+:[\w-]{8,}"),
     re.compile(r"-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|$)", re.DOTALL),
-    re.compile(r"(?i)\b(X-Amz-Signature|X-Amz-Credential|password|secret|token)=[^&\s\"']+"),
-    # As JSON, also within a JSON text.
-    re.compile(r"(?i)\b(password|secret|token|api_key)\\?[\"']\s*:\s*\\?[\"'][^\"'\\]+"),
+)
+# And what a name calls one: in a query, a header, JSON, and JSON within a JSON text.
+_NAME = r"(?i)(?P<name>(?:password|passwd|secret|token|api[_-]?key|signature|credential)"
+_NAMED = (
+    re.compile(_NAME + r"=\\*[\"']?)[^&\s\"'\\]+"),
+    re.compile(_NAME + r"[\"']\s*:\s*[\"'])(?:\\.|[^\"'\\])+"),
+    re.compile(_NAME + r"\\+[\"']\s*:\s*\\+[\"'])[^\"'\\]+"),
+    re.compile(r"(?i)(?P<name>\b(?:password|passwd|x-api-key):\s*)[^\s\"']+"),
 )
 SITES: dict[str, tuple[str, type[Settings]]] = {
     "edge": ("FARMIQ_EDGE_DB_URL", EdgeSettings),
@@ -66,7 +74,13 @@ def secrets(environment: Mapping[str, str]) -> set[str]:
             values |= {part.partition("=")[2] for part in value.split(",")}
         if _SECRET_NAME.search(name) and _FILE_NAME.search(name):
             values |= _of_file(Path(value))
-    return {secret for secret in values if len(secret) >= MIN_SECRET}
+    return {form for secret in values if len(secret) >= MIN_SECRET for form in _forms(secret)}
+
+
+def _forms(secret: str) -> set[str]:
+    """As itself, as in an address, and as in the JSON of a log line or of the bundle."""
+    in_json = (json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    return {secret, quote(secret, safe=""), *in_json}
 
 
 def urlsplit_password(url: str) -> str | None:
@@ -92,6 +106,8 @@ def masked(text: str, hidden: Iterable[str]) -> str:
     text = _LOGIN.sub(lambda login: f"{login['scheme']}{HIDDEN}@", text)
     for shape in _SHAPES:
         text = shape.sub(HIDDEN, text)
+    for named in _NAMED:
+        text = named.sub(lambda match: f"{match['name']}{HIDDEN}", text)
     return text
 
 

@@ -82,10 +82,6 @@ class Step:
     def wait_s(self) -> float:
         return max((lock.wait_s for lock in self.locks), default=0.0)
 
-    @property
-    def rewritten_bytes(self) -> int:
-        return sum(lock.size_bytes for lock in self.locks if {"rewrite", "update"} & {*lock.work})
-
 
 @dataclass
 class Outlook:

@@ -168,7 +168,8 @@ def restore(
     files = chosen.restore_files(into, to=moment, say=say)
     count = 0
     if bucket_url:
-        count = chosen.restore_bucket(objects.Source(bucket_url), to=moment, say=say)
+        target = objects.Source(bucket_url, tls=_settings().tls)
+        count = chosen.restore_bucket(target, to=moment, say=say)
     lost = chosen.lost_changes() if moment is None else []
     terminal.print_result(
         {

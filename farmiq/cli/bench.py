@@ -212,3 +212,6 @@ def _print(results_: "list[Result]") -> None:
     for row in results.table(results_):
         table.add_row(*row[:4], f"[{'green' if row[4] == 'pass' else 'red'}]{row[4]}[/]", row[5])
     Console().print(table)
+    for result in results_:
+        for line in results.details(result.detail):
+            typer.echo(f"{result.id}  {line}")

@@ -145,7 +145,9 @@ def _cloud() -> Cloud:
         from farmiq.cloud.identity.accounts import open_sign_in
 
         with terminal.connect(terminal.CLOUD_OWNER) as connection:
-            token = open_sign_in(connection, email, lasts=timedelta(minutes=2))
+            token = open_sign_in(
+                connection, email, lasts=timedelta(minutes=2), actor=terminal.actor()
+            )
     if not token:
         terminal.fail("say who asks: --as EMAIL, or FARMIQ_CLOUD_TOKEN from `farmiq user token`")
     return Cloud(url, token, company, CloudSettings.load_some(environment).tls)
@@ -364,7 +366,7 @@ def image_ls(
 ) -> None:
     """List images of wakes and how good they are, newest capture first."""
     filters = {"status": status, "quality": quality, "limit": limit}
-    terminal.print_list(_cloud().request("GET", "images", **filters)["images"], _image)
+    terminal.print_list(_cloud().request("GET", "images", **filters)["images"], image_line)
 
 
 @image.command("resend")
@@ -373,7 +375,7 @@ def image_resend(
 ) -> None:
     """Ask its camera for an image again (operators); it is sent for when the camera wakes."""
     row = _cloud().request("POST", f"images/{_id(image_id)}/resend", {})
-    terminal.print_result(row, *_image(row))
+    terminal.print_result(row, *image_line(row))
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -409,7 +411,7 @@ def _change(row: Mapping[str, Any]) -> tuple[str]:
     return (f"{row['change_id']}  from {row['effective_date']}  {row['state']:<10}  {cron}",)
 
 
-def _image(row: Mapping[str, Any]) -> tuple[str]:
+def image_line(row: Mapping[str, Any]) -> tuple[str]:
     again = "  (asked for again)" if row["resend_requested_at"] else ""
     quality = row["quality"] or "-"
     captured_at = terminal.local(row["captured_at"])

@@ -134,12 +134,12 @@ def send_command(
 ) -> None:
     """Queue a command; it is sent when the camera is next awake, within a day."""
     from farmiq.cloud.camera import command_queue
-    from farmiq.cloud.camera.gateway import store
+    from farmiq.cloud.camera.gateway import camera_store, store
 
     user, wake_at = _plain(mac), _moment(at)
 
     async def queue(tx: "db.Connection") -> Any:
-        cameras = await store.by_mac(tx, [user])
+        cameras = await camera_store.by_mac(tx, [user])
         if user not in cameras:
             return None
         problems = command_queue.problems(

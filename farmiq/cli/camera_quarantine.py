@@ -72,8 +72,8 @@ async def _redrive(*arguments: Any, **options: Any) -> "Result":
 
 
 def _check(chosen: dict[str, Any]) -> dict[str, Any]:
-    from farmiq.cloud.camera.gateway.wire import REJECTION_KINDS
     from farmiq.cloud.camera.mac import normal
+    from farmiq.cloud.camera.protocol.wire import REJECTION_KINDS
 
     terminal.check_known(chosen["kind"], REJECTION_KINDS, f"{chosen['kind']!r} is no kind; choose")
     mac = chosen["mac"]

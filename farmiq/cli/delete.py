@@ -122,12 +122,14 @@ def _run(
     proof: Path | None,
     medicines: Path | None = None,
 ) -> None:
+    from farmiq.config import CloudSettings
     from farmiq.plumbing.storage import objects
 
     environment = terminal.environment()
     owner_url = terminal.needed(terminal.CLOUD_OWNER, environment)
+    tls = CloudSettings.load_some(environment).tls
     s3_url = environment.get("FARMIQ_CLOUD_S3_URL")
-    bucket = objects.Bucket(s3_url) if s3_url else None
+    bucket = objects.Bucket(s3_url, tls=tls) if s3_url else None
     if confirm not in {None, name}:
         raise ValueError(f"--confirm has to be {name!r}, and is {confirm!r}: nothing was deleted")
     if confirm is None:
@@ -209,6 +211,7 @@ async def _discard(subject: "Subject", environment: dict[str, str]) -> int | Non
     """Discard the company's dead letters; None: the bus was not asked."""
     from farmiq.cloud.deadletter import handlers
     from farmiq.cloud.deadletter.rules import BusFilter
+    from farmiq.config import CloudSettings
     from farmiq.plumbing import db
     from farmiq.plumbing.bus import amqp
 
@@ -219,8 +222,9 @@ async def _discard(subject: "Subject", environment: dict[str, str]) -> int | Non
         "discard", BusFilter(tenant_id=subject.tenant_id), terminal.actor(), 1_000_000,
         rate_per_s=1000, dry_run=False,
     )  # fmt: skip
+    tls = CloudSettings.load_some(environment).tls
     async with (
-        amqp.connection(bus_url, name="farmiq-delete") as opened,
+        amqp.connection(bus_url, name="farmiq-delete", tls=tls) as opened,
         db.pool(url, name="farmiq-delete", min_size=0) as pool,
     ):
         return len([outcome async for outcome in handlers.move(opened, pool, order)])

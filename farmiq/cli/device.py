@@ -170,7 +170,7 @@ def import_(
     async def work(tx: "db.Connection", text: str) -> "list[Credentials]":
         rows = parse_csv(text)
         if taken := await registration.find_registered(tx, rows):
-            raise RosterError([Problem(*each) for each in taken])
+            raise RosterError([Problem(*row) for row in taken])
         if dry_run:
             return []
         return await registration.add_all(

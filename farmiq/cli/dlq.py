@@ -185,8 +185,11 @@ def _cells(group: dict[str, Any]) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def _bus() -> "AsyncIterator[AbstractConnection]":
+    from farmiq.config import CloudSettings
     from farmiq.plumbing.bus import amqp
 
-    url = terminal.needed("FARMIQ_AMQP_URL")
-    async with amqp.connection(url, name="farmiq-dlq") as opened:
+    environment = terminal.environment()
+    url = terminal.needed("FARMIQ_AMQP_URL", environment)
+    tls = CloudSettings.load_some(environment).tls
+    async with amqp.connection(url, name="farmiq-dlq", tls=tls) as opened:
         yield opened

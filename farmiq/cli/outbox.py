@@ -44,7 +44,7 @@ MOVE: Options = {"everything": (All, False), "limit": (Limit, 1000), "dry_run": 
 
 @app.command()
 def stats() -> int:
-    """How delivery goes, per tenant. Exit code 3: something is set aside or a tenant pauses."""
+    """How delivery goes, per tenant. Exit code 3: there are dead letters, or a tenant is paused."""
     from dataclasses import asdict
 
     from farmiq.edge.sync import handlers

@@ -150,7 +150,9 @@ def user_token(
     from farmiq.cloud.identity.accounts import open_sign_in
 
     with terminal.connect(terminal.CLOUD_OWNER) as connection:
-        token = open_sign_in(connection, email, lasts=timedelta(hours=hours))
+        token = open_sign_in(
+            connection, email, lasts=timedelta(hours=hours), actor=terminal.actor()
+        )
     terminal.print_result({"email": email, "token": token}, token)
 
 

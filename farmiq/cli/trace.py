@@ -9,7 +9,8 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.trace import Hop, Sites
+    from farmiq.trace import Sites
+    from farmiq.trace_hops import Hop
 
 
 def trace(
@@ -34,6 +35,7 @@ def trace(
     or a running demo. With --json a list of hops for one EVENT_ID, else a list of events with their
     hops. Exit code 1: nobody here knows it. Exit code 3: it has not arrived yet.
     """
+    from farmiq.config import CloudSettings
     from farmiq.trace import Sites, UnreachableError
 
     if [event_id is not None, last, session is not None, image is not None].count(True) != 1:
@@ -44,6 +46,7 @@ def trace(
         environment.get("FARMIQ_EDGE_DB_URL") or environment.get("FARMIQ_EDGE_DB_ADMIN_URL"),
         environment.get("FARMIQ_CLOUD_DB_URL"),
         environment.get("FARMIQ_AMQP_URL"),
+        CloudSettings.load_some(environment).tls,
     )
     try:
         traces = asyncio.run(_follow(sites, event_id, session, image))
@@ -58,7 +61,7 @@ def trace(
         terminal.print_json([{"event_id": key, "hops": _plain(hops)} for key, hops in traces])
     else:
         typer.echo("\n\n".join("\n".join([f"event {key}", *_lines(hops)]) for key, hops in traces))
-    from farmiq.trace import is_delivered
+    from farmiq.trace_hops import is_delivered
 
     return 3 if not all(is_delivered(hops) for _, hops in traces) else 0
 
@@ -89,7 +92,7 @@ def _plain(hops: "list[Hop]") -> list[dict[str, Any]]:
 
 def _lines(hops: "list[Hop]") -> list[str]:
     """One line per hop and one per command; no table, so that a pipe breaks nothing."""
-    from farmiq.trace import timed
+    from farmiq.trace_hops import timed
 
     wide = max(len(hop.place) for hop in hops)
     lines = []

@@ -9,6 +9,7 @@ import typer
 from farmiq.cli import terminal, vision_models
 
 if TYPE_CHECKING:
+    from farmiq.farm.vision.estimate import Estimate
     from farmiq.farm.vision.evaluation import Evaluation, Session
     from farmiq.farm.vision.mask import Image
 
@@ -47,18 +48,46 @@ def evaluate(folder: Folder, *, mm_per_pixel: Calibration = None) -> int:
     return 0 if is_better else 3
 
 
-@app.command("explain", value_error=2)
+@app.command("explain", value_error=2, shared=terminal.STACK_AND_JSON)
 def explain(
-    folder: Folder,
-    animal: Annotated[str, typer.Argument(help="The folder of the animal to explain.")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="As that of evaluate, for an animal in it.")
+    ] = None,
+    animal: Annotated[
+        str | None, typer.Argument(help="The folder of the animal to explain.")
+    ] = None,
     *,
+    session: Annotated[
+        str | None, typer.Option(help="Instead, a weighing of this edge by its id.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("explain.png"),
     mm_per_pixel: Calibration = None,
 ) -> int:
     """Write one picture: frame, mask, features, neighbours, estimate with its interval.
 
-    The model has learned from all animals of the folder but this one. Exit code 3: no estimate.
+    Of a weighing of this edge (--session) it shows the estimate that was made then; of an animal in
+    a folder that of a model which has learned from all others. Exit code 3: no estimate.
     """
+    if session is not None and folder is None:
+        answer = vision_models.explain(session, out)
+    elif session is None and folder is not None and animal is not None:
+        answer = _explain_animal(folder, animal, out, mm_per_pixel)
+    else:
+        raise ValueError("name a folder and an animal in it, or a weighing with --session alone")
+    kg = answer.predicted_weight_kg
+    terminal.print_result(
+        {
+            "out": out,
+            "predicted_weight_kg": kg,
+            "confidence": answer.confidence,
+            "reason": answer.reason,
+        },
+        f"{out}: " + (f"no estimate: {answer.reason}" if kg is None else f"{kg:.3f} kg"),
+    )
+    return 0 if kg is not None else 3
+
+
+def _explain_animal(folder: Path, animal: str, out: Path, mm_per_pixel: float | None) -> "Estimate":
     from farmiq.farm.vision import estimate, evaluation, frames, model, training
     from farmiq.farm.vision import explain as explaining
     from farmiq.farm.vision.manifest import Scope
@@ -103,17 +132,7 @@ def explain(
         weight_kg=session.weight_kg,
     )
     out.write_bytes(picture)
-    kg = answer.predicted_weight_kg
-    terminal.print_result(
-        {
-            "out": out,
-            "predicted_weight_kg": kg,
-            "confidence": answer.confidence,
-            "reason": answer.reason,
-        },
-        f"{out}: " + (f"no estimate: {answer.reason}" if kg is None else f"{kg:.3f} kg"),
-    )
-    return 0 if kg is not None else 3
+    return answer
 
 
 def _sessions(folder: Path, mm_per_pixel: float | None) -> "list[Session]":

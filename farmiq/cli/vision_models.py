@@ -1,7 +1,8 @@
-"""`farmiq vision train | models | promote`: the models that scales have taught at this edge."""
+"""`farmiq vision train | models | promote | explain --session`: models of this edge."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -9,7 +10,8 @@ import typer
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.edge.vision.models import ModelFiles
+    from farmiq.config import EdgeSettings
+    from farmiq.farm.vision.estimate import Estimate
     from farmiq.plumbing import db
 
 T = TypeVar("T")
@@ -23,10 +25,12 @@ def train(*, tenant: Tenant = None, device: Annotated[str | None, typer.Option()
     A new model is used only if it beats the one in use and what would be said without a camera.
     Exit code 3: nothing could be trained.
     """
+    from farmiq.edge.bucket import bucket_of
     from farmiq.edge.vision import models, training
     from farmiq.farm.vision.features import SCHEMA
 
-    async def work(pool: "db.Pool", files: "ModelFiles") -> list[dict[str, Any]]:
+    async def work(pool: "db.Pool", settings: "EdgeSettings") -> list[dict[str, Any]]:
+        files = models.ModelFiles(settings.vision_models(), bucket_of(settings))
         async with pool.connection() as connection:
             scopes = [scope for scope, _, _ in await models.scopes(connection, SCHEMA)]
         return [
@@ -35,7 +39,7 @@ def train(*, tenant: Tenant = None, device: Annotated[str | None, typer.Option()
             if tenant in (None, scope.tenant_id) and device in (None, scope.device_id)
         ]
 
-    rows = _with_files(work)
+    rows = _at_edge(work)
     terminal.print_list(
         rows,
         lambda row: (_camera(row), row["version"] or "-", row["state"] or "none", row["reason"]),
@@ -89,10 +93,28 @@ def promote(
     return 0 if count else 3
 
 
-def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
-    from farmiq.config import EdgeSettings
+def explain(session_id: str, out: Path) -> "Estimate":
+    """Write the picture of a weighing of this edge; returns its estimate."""
     from farmiq.edge.bucket import bucket_of
-    from farmiq.edge.vision.models import ModelFiles
+    from farmiq.edge.vision import explain as explaining
+
+    session = terminal.check_uuid(session_id, "is no id of a weighing")
+
+    async def work(pool: "db.Pool", settings: "EdgeSettings") -> explaining.Explained | None:
+        bucket = bucket_of(settings)
+        if bucket is None:
+            raise ValueError("FARMIQ_EDGE_S3_URL is not set: images are read from there")
+        return await explaining.explain(pool, bucket, session)
+
+    explained = _at_edge(work)
+    if explained is None:
+        terminal.fail(f"no image of a weighing {session_id} was looked at yet", code=3)
+    out.write_bytes(explained.picture)
+    return explained.estimate
+
+
+def _at_edge(work: "Callable[[db.Pool, EdgeSettings], Awaitable[T]]") -> T:
+    from farmiq.config import EdgeSettings
     from farmiq.plumbing import db, log
     from farmiq.plumbing.storage import objects
 
@@ -103,7 +125,7 @@ def _with_files(work: "Callable[[db.Pool, ModelFiles], Awaitable[T]]") -> T:
 
     async def once() -> T:
         async with db.pool(url, name="farmiq") as pool:
-            return await work(pool, ModelFiles(settings.vision_models(), bucket_of(settings)))
+            return await work(pool, settings)
 
     try:
         return asyncio.run(once())

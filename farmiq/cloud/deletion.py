@@ -11,6 +11,7 @@ the same command does the rest.
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, LiteralString
 from uuid import UUID
 
+import psycopg
 from psycopg import sql
 
 from farmiq.cloud import history
@@ -26,7 +28,8 @@ from farmiq.plumbing import db, ids
 from farmiq.plumbing.storage import objects
 
 Kind = Literal["company", "device", "person"]
-LOCK_WITHIN = "10s"
+# Each lock, and all of them: services wait while we hold some and wait for the next.
+LOCK_WITHIN, LOCKED_WITHIN_S = "2s", 30.0
 # Records of medicines: who keeps animals for food has to have them for five years.
 MEDICINES = "t.payload ->> 'record_type' in ('treatment', 'vaccination')"
 MEDICINES_WHY = "records of medicines for animals that are food: Regulation (EU) 2019/6, Art. 108"
@@ -136,7 +139,7 @@ async def plan(
     planned = Deletion(subject.name, subject.kind, by, instants.rfc3339(datetime.now(UTC)))
     every = await _rows(tx, subject)
     texts = await _texts(tx, subject)
-    await _unforce(tx, {*(rows.table for rows in every), *(table for table, _, _ in texts)})
+    await _unforce(tx, await _tables(tx, subject))
     for rows in every:
         if count := await _count(tx, rows):
             planned.rows[rows.table] = count
@@ -161,8 +164,7 @@ async def delete(
     tx: db.Connection, subject: Subject, bucket: objects.Bucket | None, *, by: str
 ) -> Deletion:
     """Delete it, in this transaction, and objects at once; `tidy` when it is committed."""
-    await tx.execute(f"set local lock_timeout = '{LOCK_WITHIN}'".encode())
-    await tx.execute(_LOCK_ARCHIVES, (history.LOCK,))
+    await _lock(tx, await _tables(tx, subject))
     done = await plan(tx, subject, bucket, by=by)
     if done.is_empty:
         raise DeletionError(f"there is nothing of {subject.kind} {subject.name!r}")
@@ -174,8 +176,7 @@ async def delete(
     going = [rows for rows in await _rows(tx, subject) if rows.table in done.rows]
     renamed = [text for text in await _texts(tx, subject) if ".".join(text[:2]) in done.renamed]
     guarded = {*(rows.table for rows in going), *(table for table, _, _ in renamed)}
-    # This locks them: whatever can be in the way is so before the first object goes.
-    for table in sorted(guarded):
+    for table in guarded:
         await tx.execute(_alter(table, "disable trigger user"))
     if bucket is not None:
         for _, keys in await _keys(tx, subject, bucket):
@@ -292,6 +293,12 @@ async def _rows(tx: db.Connection, subject: Subject) -> list[_Rows]:
     return [rows for rows in planned if rows is not None]
 
 
+async def _tables(tx: db.Connection, subject: Subject) -> set[str]:
+    """Those that may have rows that go, or that name the person."""
+    texts = await _texts(tx, subject)
+    return {rows.table for rows in await _rows(tx, subject)} | {table for table, _, _ in texts}
+
+
 def _of(subject: Subject, table: str, columns: dict[str, str]) -> _Rows | None:
     if subject.kind == "person":
         return _of_person(subject, table, columns)
@@ -405,6 +412,30 @@ async def _delete(tx: db.Connection, going: Sequence[_Rows]) -> dict[str, int]:
     return dict(zip((rows.table for rows in going), deleted, strict=True))
 
 
+async def _lock(tx: db.Connection, tables: Collection[str]) -> None:
+    """Lock these tables until the transaction ends, readers out too, before anything goes.
+
+    Services lock rows of several tables in an order of their own: where each would wait for the
+    other, ours are given back and asked for again. Raises DeletionError.
+    """
+    names = sql.SQL(", ").join(map(sql.Identifier, sorted(tables)))
+    ends_at = time.monotonic() + LOCKED_WITHIN_S
+    await tx.execute(f"set local lock_timeout = '{LOCK_WITHIN}'".encode())
+    while True:
+        try:
+            async with tx.transaction():
+                await tx.execute(_LOCK_ARCHIVES, (history.LOCK,))
+                await tx.execute(sql.SQL("lock table {} in access exclusive mode").format(names))
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable) as error:
+            if time.monotonic() >= ends_at:
+                raise DeletionError(
+                    f"the tables were in use for {LOCKED_WITHIN_S:.0f} s ({db.first_line(error)}): "
+                    "choose a quieter hour. No row has gone"
+                ) from None
+        else:
+            return
+
+
 async def _unforce(tx: db.Connection, tables: Collection[str]) -> None:
     """Let the owner see all rows of these tables; they are locked until the transaction ends.
 
@@ -414,6 +445,7 @@ async def _unforce(tx: db.Connection, tables: Collection[str]) -> None:
         tx, "select rolsuper or rolbypassrls from pg_roles where rolname = current_user"
     ):
         return
+    await _lock(tx, tables)
     for table in sorted(tables):
         await tx.execute(_alter(table, "no force row level security"))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from farmiq.api import Handler, Id, JsonBody
 from farmiq.cloud import posting
 from farmiq.cloud.bus import TOPOLOGY
 from farmiq.cloud.identity import people, sign_in
-from farmiq.cloud.identity.people import People, Visit
+from farmiq.cloud.identity.people import PeopleRoutes, Visit
 from farmiq.cloud.sink import Sink
 from farmiq.config import CloudSettings
 from farmiq.messages.bus import BusEvent
@@ -26,11 +25,10 @@ MAX_BYTES = 16 * 1024
 
 ROLE = "operator"
 ERRORS = {
-    403: "FORBIDDEN: the person's role does not reach.",
+    **people.FORBIDDEN,
     404: "NOT_FOUND: the company has no such barn, batch, lot, record or event.",
     409: "CONFLICT: the Idempotency-Key was used for something else, or what is to be replaced is "
     "replaced already.",
-    429: http.ERRORS[429],
 }
 
 
@@ -52,40 +50,19 @@ OfBatch = Annotated[
 
 def post_route(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
     """A route by which people enter something."""
-    return api.route(
-        "POST",
-        path,
-        model,
-        operation_id=operation_id,
-        status_code=201,
-        dependencies=[sign_in.SIGN_IN],
-        responses=ERRORS,
+    return people.route(
+        "POST", path, model, operation_id=operation_id, status_code=201, responses=ERRORS
     )
 
 
 def list_route(path: str, model: Any, operation_id: str) -> Callable[[Handler], Handler]:
     """A route that lists entries, newest first."""
-    return api.route(
-        "GET",
-        path,
-        model,
-        operation_id=operation_id,
-        dependencies=[sign_in.SIGN_IN],
-        responses={200: api.TABLES, **people.NO_COMPANY},
-    )
+    responses = {200: api.TABLES, **people.NO_COMPANY}
+    return people.route("GET", path, model, operation_id=operation_id, responses=responses)
 
 
-@dataclass
-class EntryApi(api.Routes):
+class EntryApi(PeopleRoutes):
     """An API of what people enter."""
-
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return people.with_retries(handler)
 
     async def post(self, visit: Visit, body: JsonBody[Any], key: str) -> BusEvent:
         """What a POST does: the event of the body, stored and committed. Raises HttpError."""

@@ -262,12 +262,19 @@ async def end(
     return "ended"
 
 
+Action = Literal[
+    "acknowledge", "end", "rule.set", "rule.remove", "window.add", "window.remove", "add_channel",
+    "change_channel", "remove_channel", "test_channel", "add_contact", "change_contact",
+    "remove_contact", "change_settings", "add_report", "remove_report",
+]  # fmt: skip
+
+
 async def audit(
     tx: db.Connection,
     tenant_id: str,
     *,
     actor: str,
-    action: str,
+    action: Action,
     key: str,
     detail: Mapping[str, Any] | None = None,
 ) -> None:

@@ -127,7 +127,7 @@ async def accept(
         POSTED.labels(event_type=posted.event.event_type, outcome="conflict").inc()
         raise HttpError(409, str(error)) from None
     except psycopg.errors.ForeignKeyViolation:
-        raise _missing("tenant_id", f"there is no company {tenant_id!r}") from None
+        raise api.missing("tenant_id", f"there is no company {tenant_id!r}") from None
     if is_new:
         await _check(tx, posted, body, replaced)
     crash.here("posting.before_commit")
@@ -189,7 +189,7 @@ async def _check(tx: db.Connection, posted: Posted, body: Body, replaced: Replac
             kind=posted.event.event_type,
             quoted=repr(posted.replaces),
         )
-        raise _missing("replaces", what)
+        raise api.missing("replaces", what)
     if replaced and replaced.replaced_by:
         raise HttpError(
             409,
@@ -215,7 +215,7 @@ async def _check_place(tx: db.Connection, tenant_id: str, body: Body) -> None:
             "there is no barn %(barn)s of a farm %(farm)s",
             barn=repr(body.barn_id), farm=repr(body.farm_id),
         )  # fmt: skip
-        raise _missing("barn_id", reason)
+        raise api.missing("barn_id", reason)
 
 
 async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> None:
@@ -230,7 +230,7 @@ async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> Non
         (event.occurred_at, event.tenant_id, batch_id),
     )
     if not stays:
-        raise _missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
+        raise api.missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
     if reason := stays[0].problem(batch_id, event):
         raise api.invalid(("batch_id", reason))
 
@@ -294,7 +294,7 @@ async def _check_lot(tx: db.Connection, tenant_id: str, feed_lot_id: str) -> Non
     )
     if not known:
         reason = worded("no lot %(lot)s was received; post it first", lot=repr(feed_lot_id))
-        raise _missing("feed_lot_id", reason)
+        raise api.missing("feed_lot_id", reason)
 
 
 async def _check_product(tx: db.Connection, tenant_id: str, feed_product_id: str) -> None:
@@ -306,11 +306,7 @@ async def _check_product(tx: db.Connection, tenant_id: str, feed_product_id: str
     )
     if not known:
         reason = worded("there is no feed product %(product)s", product=repr(feed_product_id))
-        raise _missing("feed_product_id", reason)
-
-
-def _missing(field: str, reason: str) -> HttpError:
-    return HttpError(404, reason, details=[{"field": field, "reason": reason}])
+        raise api.missing("feed_product_id", reason)
 
 
 def publish_job(pool: db.Pool, publisher: amqp.Publisher, *event_types: str) -> Job:

@@ -298,7 +298,7 @@ class EdgeSettings(VisionSettings):
     media_lease_s: float = setting(
         "MEDIA_LEASE_SECONDS",
         60,
-        "an image that is being looked at or carried is another's after so long; keep "
+        "an image that is being checked or uploaded is another process's after so long; keep "
         "it above SYNC_TIMEOUT_SECONDS",
         ge=1,
     )
@@ -342,7 +342,7 @@ class EdgeSettings(VisionSettings):
         "longest wait for the cloud's answer; keep it above the cloud's own limits",
     )
     sync_max_attempts: PositiveInt = setting(
-        "SYNC_MAX_ATTEMPTS", 10, "failures of its own before an event is set aside (dlq)"
+        "SYNC_MAX_ATTEMPTS", 10, "failures of its own before an event is a dead letter (dlq)"
     )
     sync_base_s: PositiveFloat = setting(
         "SYNC_BACKOFF_BASE_SECONDS", 1, "first retry delay is twice this"
@@ -453,7 +453,7 @@ class EdgeSettings(VisionSettings):
     outbox_retention_days: PositiveFloat = setting(
         "OUTBOX_RETENTION_DAYS",
         30,
-        "how long delivered, set aside and discarded events stay in the outbox",
+        "how long delivered events, dead letters and discarded events stay in the outbox",
     )
     outbox_archive_dir: Path | None = setting(
         "OUTBOX_ARCHIVE_DIR",

@@ -8,7 +8,7 @@ from typing import Any
 
 from farmiq import __version__
 from farmiq.cloud.bus import TOPOLOGY
-from farmiq.cloud.camera.gateway import dialects
+from farmiq.cloud.camera.protocol import dialects
 from farmiq.contracts import schemas
 from farmiq.messages import catalogue, topics
 from farmiq.messages.bus import BusEvent

@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from fastapi import Request
 from prometheus_client import Counter
 
 from farmiq import api, crash
-from farmiq.edge import audit, batches, outbox, registry
+from farmiq.edge import access, audit, batches, outbox, registry
 from farmiq.edge.batches import Placed
 from farmiq.farm import heads, idempotency, postings
 from farmiq.farm.postings import Posted
 from farmiq.messages.bus import BusEvent
 from farmiq.messages.wording import worded
-from farmiq.plumbing import db, ids
+from farmiq.plumbing import db, http, ids
 from farmiq.plumbing.http import HttpError
 
 POSTED = Counter(
@@ -44,6 +45,24 @@ class Kind:
     action: str
     find_replaced: Callable[[db.Connection, Any], Awaitable[Replaced | None]]
     store: Callable[[db.Connection, Posted], Awaitable[None]]
+
+
+async def post(
+    pool: db.Pool,
+    kind: Kind,
+    body: api.JsonBody[Any],
+    *,
+    request: Request,
+    caller: access.Caller,
+    key: str,
+) -> BusEvent:
+    """What a POST does: the event of its body, stored and committed. Raises HttpError."""
+    raw = await body.raw()
+    content = body.decode(raw)
+    caller.tenant(content.tenant_id)
+    trace_id = http.trace_id(request)
+    async with db.transaction(pool) as tx:
+        return await accept(tx, kind, content, raw, by=caller.name, key=key, trace_id=trace_id)
 
 
 async def accept(
@@ -112,7 +131,7 @@ async def _check(tx: db.Connection, posted: Posted, body: Any, replaced: Replace
         reason = worded(
             "no device or farm of tenant %(tenant)s is known here", tenant=repr(tenant_id)
         )
-        raise _missing("tenant_id", reason)
+        raise api.missing("tenant_id", reason)
     if body.batch_id and not (replaced and replaced.batch_id == body.batch_id):
         await _check_batch(tx, event, body.batch_id)
     if posted.replaces and replaced is None:
@@ -120,7 +139,7 @@ async def _check(tx: db.Connection, posted: Posted, body: Any, replaced: Replace
             "there is no %(kind)s %(quoted)s at this edge",
             kind=event.event_type, quoted=repr(posted.replaces),
         )  # fmt: skip
-        raise _missing("replaces", what)
+        raise api.missing("replaces", what)
     if replaced and replaced.replaced_by:
         raise HttpError(
             409,
@@ -138,7 +157,7 @@ async def _check_batch(tx: db.Connection, event: BusEvent, batch_id: str) -> Non
         return
     stay = await batches.stay(tx, event.tenant_id, batch_id, event.occurred_at)
     if stay is None:
-        raise _missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
+        raise api.missing("batch_id", worded("there is no batch %(batch)s", batch=repr(batch_id)))
     if reason := stay.problem(batch_id, event):
         raise api.invalid(("batch_id", reason))
 
@@ -155,7 +174,3 @@ async def _check_heads(tx: db.Connection, posted: Posted, record_type: str, valu
     there = heads.left(herd.placed_count, herd.records, herd.on_date)
     if reason := heads.too_many(record_type, value, there):
         raise api.invalid(("value", reason))
-
-
-def _missing(field: str, reason: str) -> HttpError:
-    return HttpError(404, reason, details=[{"field": field, "reason": reason}])

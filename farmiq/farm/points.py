@@ -1,11 +1,13 @@
-"""Pure: how long a point of a chart is, so that all of them together are within a budget.
+"""Pure: how long a range may be, and how long its points are, so that all are within a budget.
 
 Points of minutes, hours and single days stay where they are when the range moves on. Points of two
 days and more are counted from the range's beginning, so another range has other points.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from farmiq.farm.buckets import LENGTHS, Window
 
@@ -51,6 +53,25 @@ def finest(
         ),
         None,
     )
+
+
+def check_span(
+    begin: datetime | None,
+    end: datetime,
+    *,
+    bucket: str | None,
+    max_spans: Mapping[Any, timedelta],
+) -> None:
+    """Raises ValueError if a range is empty or longer than its bucket allows.
+
+    Without a bucket that of days counts.
+    """
+    max_span = max_spans[bucket or "1d"]
+    if begin is not None and begin >= end:
+        raise ValueError("is not after from")
+    if begin is not None and end - begin > max_span:
+        named = f"bucket={bucket}" if bucket else "any bucket"
+        raise ValueError(f"is more than {max_span.days} days after from, the most for {named}")
 
 
 def at_least(step: Step, window: Window | None) -> Step:

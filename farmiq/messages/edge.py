@@ -11,7 +11,7 @@ from farmiq.messages.kinds import MAX_COUNT, Name, Text, require_utc
 ALERT_OPENED = "edge.alert.opened"
 ALERT_CLOSED = "edge.alert.closed"
 
-Severity = Literal["info", "warning", "security", "critical"]
+Severity = Literal["info", "warning", "critical", "security"]
 Subject = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 

@@ -51,8 +51,11 @@ class ImageCaptured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionCreatedByDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """`animal_id` is what the station read from the animal, such as an ear tag."""
+
     batch_id: Id | None
     initial_weight_kg: WeightKg | msgspec.UnsetType | None = msgspec.UNSET
+    animal_id: Name | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SessionFinalizedByDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,7 @@ class SessionCreated(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["created"]
     batch_id: Id | None
     initial_weight_kg: WeightKg | None
+    animal_id: Name | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SessionFinalized(msgspec.Struct, frozen=True, kw_only=True):

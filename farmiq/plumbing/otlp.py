@@ -17,6 +17,7 @@ import prometheus_client
 
 from farmiq import __version__
 from farmiq.plumbing import http_client, log, tracing
+from farmiq.plumbing.tls import Tls
 from farmiq.plumbing.tracing import Span
 
 ROUTE = "/v1/traces"
@@ -32,8 +33,11 @@ SPANS = prometheus_client.Counter(
 
 
 class Exporter:
-    def __init__(self, endpoint: str, *, ratio: float, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, endpoint: str, *, ratio: float, headers: Mapping[str, str], tls: Tls
+    ) -> None:
         self.ratio = ratio
+        self._tls = tls
         self._url = endpoint.rstrip("/") + ROUTE
         self._headers = {**headers, "Content-Type": "application/json"}
         self._waiting: deque[Span] = deque()
@@ -46,10 +50,13 @@ class Exporter:
 
     async def run(self) -> None:
         """Send what waits, for ever."""
-        async with httpx2.AsyncClient(timeout=TIMEOUT_S) as client:
+        async with self.client() as client:
             while True:
                 await asyncio.sleep(EVERY_S)
                 await self.flush(client)
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=TIMEOUT_S, verify=self._tls.client())
 
     async def flush(self, client: httpx2.AsyncClient) -> None:
         while self._waiting:
@@ -71,9 +78,9 @@ class Exporter:
 
 
 @contextlib.asynccontextmanager
-async def exporting(endpoint: str, *, ratio: float, headers: str) -> AsyncIterator[None]:
+async def exporting(endpoint: str, *, ratio: float, headers: str, tls: Tls) -> AsyncIterator[None]:
     """Traces are on while this is entered; what waits at the end is sent, if that goes quickly."""
-    exporter = Exporter(endpoint, ratio=ratio, headers=parse_headers(headers))
+    exporter = Exporter(endpoint, ratio=ratio, headers=parse_headers(headers), tls=tls)
     sending = asyncio.create_task(exporter.run())
     tracing.use(exporter)
     try:
@@ -84,7 +91,7 @@ async def exporting(endpoint: str, *, ratio: float, headers: str) -> AsyncIterat
         with contextlib.suppress(asyncio.CancelledError):
             await sending
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TIMEOUT_S), httpx2.AsyncClient(timeout=TIMEOUT_S) as client:
+            async with asyncio.timeout(TIMEOUT_S), exporter.client() as client:
                 await exporter.flush(client)
 
 

@@ -89,12 +89,12 @@ def _resolve(owner: str, host: str, port: int) -> "Future[list[Address]]":
                 del _names[owner]
                 _resolving.pop(owner).shutdown(wait=False)
 
-    future = pool.submit(_addresses, host, port)
+    future = pool.submit(addresses_of, host, port)
     future.add_done_callback(ended)
     return future
 
 
-def _addresses(host: str, port: int) -> list[Address]:
+def addresses_of(host: str, port: int) -> list[Address]:
     rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [ip_address(str(row[4][0])) for row in rows]
 

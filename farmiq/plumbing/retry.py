@@ -1,4 +1,7 @@
-"""Pure: how long to wait before the next attempt. Every retry of the product uses this policy."""
+"""Pure: how long to wait before the next attempt. Every retry of the product uses this policy.
+
+SQL that puts a row off uses fn_retry_delay, which is the same formula without jitter.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

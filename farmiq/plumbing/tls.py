@@ -42,7 +42,7 @@ class Tls:
 
     def client(self) -> ssl.SSLContext:
         """Raises OSError if the files are not there or do not fit."""
-        return _Renewed(ssl.PROTOCOL_TLS_CLIENT, self, self._client)
+        return _Renewed(ssl.PROTOCOL_TLS_CLIENT, self, self.current_client)
 
     def server(self) -> ssl.SSLContext:
         """Raises OSError if the files are not there or do not fit."""
@@ -51,7 +51,7 @@ class Tls:
     def serves(self) -> bool:
         return self.cert_file is not None and self.key_file is not None
 
-    def _client(self) -> ssl.SSLContext:
+    def current_client(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert_file is not None:

@@ -1,7 +1,10 @@
 """The page of a site's dishes: curves, forecasts, the map, time-lapses, and a new dish."""
 
 from io import BytesIO
+from pathlib import Path
 
+import cv2
+import imageio_ffmpeg
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
@@ -71,3 +74,55 @@ def test_dishes_of_a_site_grow_on_its_page_and_each_figure_is_recounted(
         assert page.request.get(f"{console.url}/sites/{site}/{path}").status == 404, path
     api = f"{console.url}/api/v1/camera/sites/{site}/dishes"
     assert page.request.get(api).status == 404
+
+
+def test_time_lapse_is_an_mp4_too_where_the_server_has_ffmpeg(
+    console: Served, page: Page, shots: Shots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, camera = dishes.grown(shots)
+    person.sign_in(page, console, email=TECHNICIAN)
+    address = f"/sites/{site}/dishes/{camera}/time-lapse.mp4"
+    link = page.get_by_role("link", name="Download it as MP4")
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    page.goto(f"{console.url}/sites/{site}/dishes")
+    expect(page.get_by_role("link", name="Download the time-lapse")).to_have_count(1)
+    expect(link).to_have_count(0)
+    missing = page.request.get(f"{console.url}{address}")
+    assert (missing.status, "no ffmpeg" in missing.text()) == (404, True)
+
+    ffmpeg = tmp_path / "ffmpeg"
+    ffmpeg.symlink_to(imageio_ffmpeg.get_ffmpeg_exe())
+    page.reload()
+    assert (link.get_attribute("href") or "").startswith(address)
+    film = page.request.get(f"{console.url}{address}")
+    assert (film.status, film.headers["content-type"]) == (200, "video/mp4"), film.text()
+    saved = tmp_path / "film.mp4"
+    saved.write_bytes(film.body())
+    opened = cv2.VideoCapture(str(saved))
+    frames = []
+    while (frame := opened.read())[0]:
+        frames.append(frame[1])
+    # The last image stays for a while.
+    held = time_lapse.LAST_MS // time_lapse.FRAME_MS - 1
+    assert (len(frames), opened.get(cv2.CAP_PROP_FPS)) == (COUNT + held, 5)
+    with Image.open(BytesIO(DISH.render(0.0))) as first:
+        side = time_lapse.MAX_SIDE_PX / max(first.size)
+        assert frames[0].shape[1::-1] == tuple(int(length * side) // 2 * 2 for length in first.size)
+    assert abs(frames[0].mean() - frames[-1].mean()) > 1, "it grows"
+    again = page.request.get(film.url, headers={"If-None-Match": film.headers["etag"]})
+    assert again.status == 304
+
+    barns.add_company(shots.farm.database.admin_url, "tenant-b", name="Hill Farm", email=BO)
+    page.context.clear_cookies()
+    assert page.request.get(film.url).status == 401
+    person.sign_in(page, console, email=BO)
+    assert page.request.get(film.url).status == 404, "of another company"
+    page.context.clear_cookies()
+    person.sign_in(page, console, email=TECHNICIAN)
+
+    ffmpeg.unlink()
+    ffmpeg.write_text("#!/bin/sh\necho \"Unknown encoder 'libx264'\" >&2\nexit 1\n")
+    ffmpeg.chmod(0o700)
+    broken = page.request.get(f"{console.url}{address}")
+    assert (broken.status, "Unknown encoder" in broken.text()) == (404, True)

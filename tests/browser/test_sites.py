@@ -217,7 +217,9 @@ def test_a_schedule_change_says_the_hours_of_its_site(
     sign_in(page, console, BO)
     page.goto(f"{console.url}/settings/audit?kind=schedules")
     expect(page.locator(".audit > li")).to_have_count(2)
-    expect(page.locator(".audit")).to_contain_text(f"{TECHNICIAN} cancelled Device-001")
+    expect(page.locator(".audit")).to_contain_text(
+        f"{TECHNICIAN} cancelled the new schedule of Device-001"
+    )
 
 
 def test_the_day_the_clocks_change_is_told(console: Served, page: Page, shots: Shots) -> None:

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from farmiq.ui import words
 from tests.browser import barns, patience, person
@@ -113,6 +113,29 @@ def test_pausing_holds_the_page_and_resuming_catches_up(
     page.locator("#pill").click()
     person.expect_pill(page, "Live")
     expect(person.row(page, barns.TEMPERATURE).locator(".value")).to_have_text("17.5 °C")
+
+
+def test_an_answer_that_comes_after_the_pause_changes_nothing(
+    console: Served, page: Page, cloud_db: Any
+) -> None:
+    barns.report(cloud_db.url, barns.TEMPERATURE)
+    person.open_live(page, console)
+    row = person.row(page, barns.TEMPERATURE)
+    before = row.locator(".value").inner_text()
+    held: list[Route] = []
+    page.route("**/readings?*", held.append)
+    with page.expect_request("**/readings?*"):
+        barns.report_now(cloud_db.url, barns.TEMPERATURE, 17.5)
+    page.locator("#pill").click()
+    person.expect_pill(page, "Paused")
+    with page.expect_response("**/readings?*"):
+        held[0].continue_()
+    shown = row.locator(".age").inner_text()
+    expect(row.locator(".age")).not_to_have_text(shown)
+    assert row.locator(".value").inner_text() == before
+    page.unroute("**/readings?*")
+    page.locator("#pill").click()
+    expect(row.locator(".value")).to_have_text("17.5 °C")
 
 
 def test_a_refresh_does_not_move_what_is_under_the_pointer(

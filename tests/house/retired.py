@@ -1,14 +1,10 @@
-"""Retired words of docs/develop/glossary.md that are still names in farmiq/.
+"""Retired words of docs/develop/glossary.md that are names in farmiq/.
 
 glossary.md --words--> [retired] <--names-- farmiq/**/*.py
-
-`python -m tests.house.retired` counts them by word; `--write` brings retired.txt up to date after
-files were renamed. The file lists what is left to rename, so a change makes it shorter.
 """
 
 import ast
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +13,6 @@ from farmiq import config
 
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "docs" / "develop" / "glossary.md"
-LIST = Path(__file__).with_name("retired.txt")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
 _ROW = re.compile(r"(?m)^\|(?P<cells>.*)\|$")
 
@@ -85,20 +80,3 @@ def count() -> dict[str, Counter[str]]:
         if counted:
             files[str(file.relative_to(ROOT))] = counted
     return files
-
-
-def lines(files: dict[str, Counter[str]]) -> list[str]:
-    return [f"{file}: {' '.join(sorted(counted))}" for file, counted in files.items()]
-
-
-def main(arguments: list[str]) -> None:
-    files = count()
-    if "--write" in arguments:
-        LIST.write_text("\n".join(lines(files)) + "\n", encoding="utf-8")
-    total = sum(files.values(), Counter[str]())
-    counts = [f"{number:5} {word}" for word, number in total.most_common()]
-    sys.stdout.write("\n".join([*counts, f"{total.total():5} in {len(files)} files"]) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -112,6 +112,32 @@ def test_names_say_what_is_inside() -> None:
         assert not words & NOT_USED, file
 
 
+def test_literals_of_the_same_members_have_one_order() -> None:
+    """`typing` takes them for one type: what is imported first would decide what documents say."""
+    orders: dict[frozenset[str], set[tuple[str, ...]]] = {}
+    for file in CODE:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=members)):
+                    names = tuple(ast.unparse(member) for member in members)
+                    orders.setdefault(frozenset(names), set()).add(names)
+    assert orders
+    assert [found for found in orders.values() if len(found) > 1] == []
+
+
+def test_tests_call_no_private_function_of_ours() -> None:
+    """What a test calls is a surface: give it a name of its own, or go through what has one."""
+    private = {name for file in CODE for name in _PRIVATE.findall(file.read_text("utf-8"))}
+    private.remove("_replace")  # that of a namedtuple
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        text = file.read_text("utf-8")
+        called = set(re.findall(r"(?<!\bself)\.(_[a-z]\w*)\(", text))
+        assert not called & private - set(_PRIVATE.findall(text)), file
+
+
+_PRIVATE = re.compile(r"\bdef (_[a-z]\w*)\(")
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [str(file) for file in CODE if not ast.get_docstring(ast.parse(file.read_text()))]
     assert silent == []
@@ -159,6 +185,26 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
         if name and (ROOT / name).is_file() and hosts.search((ROOT / name).read_bytes())
     ]
     assert named == []
+
+
+def test_every_connection_is_told_which_certificates_to_trust() -> None:
+    """Else a site with an authority of its own finds a service or a command that cannot connect."""
+    by_tls = re.compile(
+        r"(amqp\.(connection|publisher|counts|depths?)|nats\.connect(ed)?|mqtt\.connected"
+        r"|(objects\.)?Bucket|objects\.Source|rabbit\.Api)$"
+    )
+    by_verify = re.compile(r"httpx2\.((Async)?Client|get|post|stream)$")
+    untold = []
+    for file in CODE:
+        if "lab" in file.relative_to(ROOT).parts or file.name.startswith("simulated_"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called, given = ast.unparse(node.func), {word.arg for word in node.keywords}
+                lacks_tls = by_tls.match(called) and "tls" not in given
+                if lacks_tls or (by_verify.match(called) and "verify" not in given):
+                    untold.append(f"{file.relative_to(ROOT)}:{node.lineno} {called}")
+    assert untold == []
 
 
 @pytest.mark.req("DD-03", "WV-34")

@@ -60,6 +60,17 @@ JOBS_MAY: dict[tuple[str, str], set[str]] = {
         "email",
         "detail",
     },
+    # Who asked for an image again.
+    ("master_data_actions", "INSERT"): {
+        "action_id",
+        "at",
+        "actor",
+        "action",
+        "tenant_id",
+        "kind",
+        "key",
+        "detail",
+    },
     ("dish_series", "SELECT"): {"company_id", "device_id", "ended_at"},
     ("dish_series", "UPDATE"): {"ended_at", "ended_by"},
     ("sign_ins", "DELETE"): set(),

@@ -1,13 +1,14 @@
 """The last release, as it was: its own tree and its own virtual environment, made once a commit.
 
-It lies below FARMIQ_STATE_DIR, so that runs share it; packages come from uv's or pip's own cache.
-To make it takes about 5 s where the packages are known, and a minute where they are not.
+It lies below FARMIQ_STATE_DIR, so that runs share it. Its environment begins as a copy of the one
+that runs the tests, and pip replaces what the release pinned otherwise: a few packages, not all.
 """
 
 import fcntl
 import io
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -32,18 +33,28 @@ def last() -> Path:
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tree.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (tree / ".venv" / "ready").exists():
+        ready = tree / ".venv" / "ready"
+        if not ready.exists():
             shutil.rmtree(tree, ignore_errors=True)
             _unpack(tree)
-            subprocess.run(
-                [tree / "tools" / "environment", ".venv"],
-                cwd=tree, check=True, capture_output=True, timeout=900,
-            )  # fmt: skip
+            shutil.copytree(
+                sys.prefix, ready.parent, symlinks=True, ignore=shutil.ignore_patterns(ready.name)
+            )
+            _install(tree, "--require-hashes", "-r", "requirements.lock")
+            _install(tree, "--no-deps", "--no-build-isolation", "-e", ".")
+            ready.touch()
     return tree
 
 
 def python(tree: Path) -> str:
     return str(tree / ".venv" / "bin" / "python")
+
+
+def _install(tree: Path, *what: str) -> None:
+    subprocess.run(
+        [python(tree), "-m", "pip", "install", "--disable-pip-version-check", *what],
+        cwd=tree, check=True, capture_output=True, timeout=900,
+    )  # fmt: skip
 
 
 def _unpack(folder: Path, *paths: str) -> None:

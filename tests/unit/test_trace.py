@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from farmiq import trace
-from farmiq.trace import Hop
+from farmiq import trace_hops
+from farmiq.trace_hops import Hop
 
 AT = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 ID = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0200"
@@ -18,7 +18,7 @@ def hop(site: str, seconds: float | None) -> Hop:
 
 def test_time_between_clocks_that_differ_is_never_negative() -> None:
     hops = [hop("device", 1.441), hop("edge", 0), hop("edge", 0.25), hop("cloud", -90)]
-    found = trace.timed([*hops, hop("cloud", 7300), hop("cloud", None)])
+    found = trace_hops.timed([*hops, hop("cloud", 7300), hop("cloud", None)])
     assert [after for _, after in found] == ["", "+0 ms", "+250 ms", "", "+2.0 h", ""]
     assert found[0][0].note == "note; its clock is 1,441 ms ahead"
     assert found[3][0].note == "note; by the cloud's clock, which is 90 s behind"
@@ -26,7 +26,7 @@ def test_time_between_clocks_that_differ_is_never_negative() -> None:
 
 def test_device_that_sent_earlier_has_no_note_about_its_clock() -> None:
     """It may have been offline: nothing tells its buffer from its clock."""
-    found = trace.timed([hop("device", -3600), hop("edge", 0)])
+    found = trace_hops.timed([hop("device", -3600), hop("edge", 0)])
     assert [(each.note, after) for each, after in found] == [("note", ""), ("note", "+0 ms")]
 
 
@@ -71,6 +71,6 @@ def owed(status: str, **changes: Any) -> dict[str, Any]:
 def test_waiting_event_names_the_reason_and_the_next_command(
     row: dict[str, Any], trouble: dict[str, Any] | None, says: str, command: str
 ) -> None:
-    note, found = trace.delivery(row, trouble)
+    note, found = trace_hops.delivery(row, trouble)
     assert says in note
     assert command in found

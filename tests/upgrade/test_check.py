@@ -106,7 +106,7 @@ def test_without_a_young_backup_it_does_not_begin(
     code, seen = check()
     assert (code, seen["backup"]["go"]) == (3, False)
     assert "its key is not in the key file" in seen["backup"]["detail"]
-    detail, remedy = site_checks._backups("edge", os.environ)
+    detail, remedy = site_checks.backups_finding("edge", os.environ)
     assert "its key is not in the key file" in detail
     assert remedy == "correct FARMIQ_BACKUP_URL and its key"
     assert not upgrade.check_backup(lambda: now - timedelta(hours=5), hours=4).go

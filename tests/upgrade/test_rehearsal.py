@@ -69,7 +69,7 @@ def check_post_is_refused(rehearsal: Rehearsal, *, by: str) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.req("UP-04", "UP-05", "UP-06", "UP-07")
 async def test_an_upgrade_step_by_step_under_load_loses_nothing(
     rehearsal: Rehearsal, record_property: Record

@@ -1,7 +1,7 @@
 """Alerts for people and programs: episodes, rules, trying a rule, maintenance windows."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -30,14 +30,13 @@ from farmiq.cloud.alerts.models import (
     WindowFilter,
     WindowValues,
 )
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import AVisit, Caller, People, with_retries
+from farmiq.cloud.identity import people
+from farmiq.cloud.identity.people import FORBIDDEN, AVisit, Caller, PeopleRoutes
 from farmiq.farm.alerts import rules as farm_rules
 from farmiq.messages.alerts import (
     AlertRule,
     AlertRuleValues,
 )
-from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 
 ROOT = "/api/v1"
@@ -45,8 +44,6 @@ MAX_BYTES = 16 * 1024
 MAX_WINDOW_DAYS = 366
 # Roles; each may also do what the ones before it may. Rules are a company's plan.
 PLANS, CARE = "admin", "operator"
-MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
-FORBIDDEN = {403: "FORBIDDEN: the person's role does not reach.", 429: http.ERRORS[429]}
 
 
 def _body(kind: type[Any], what: str) -> Any:
@@ -63,27 +60,11 @@ def _route(
     method: str, path: str, model: Any = None, **options: Any
 ) -> Callable[[Handler], Handler]:
     """A route for people who are signed in."""
-    responses: dict[int, Any] = {404: MISSING, **options.pop("responses", {})}
-    return api.route(
-        method,
-        f"{ROOT}/{path}",
-        model,
-        dependencies=[sign_in.SIGN_IN],
-        responses=responses,
-        **options,
-    )
+    responses: dict[int, Any] = {404: people.MISSING, **options.pop("responses", {})}
+    return people.route(method, f"{ROOT}/{path}", model, responses=responses, **options)
 
 
-@dataclass
-class Api(api.Routes):
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
-
+class Api(PeopleRoutes):
     # --- episodes
 
     @_route("GET", "alerts", AlertEpisodes, responses={200: api.TABLES})

@@ -12,11 +12,12 @@ from farmiq.api import At, Id
 from farmiq.cloud import episodes
 from farmiq.cloud.alerts import dry_run
 from farmiq.cloud.identity import people
-from farmiq.messages import ids, kinds
+from farmiq.messages import edge, ids, kinds
 from farmiq.messages.alerts import AlertRuleValues, Baseline, Condition, EndReason, Severity
 
 MAX_ROWS = 1000
 EpisodeState = Literal["active", "acknowledged", "resolved", "withdrawn"]
+EpisodeSeverity = edge.Severity
 Source = Literal["rule", "edge", "camera", "cloud"]
 
 
@@ -27,10 +28,7 @@ class EpisodeFilter(api.SpanFilter):
         Literal["open", "active", "acknowledged", "resolved", "withdrawn"] | None,
         Field(description="Only in this state; open is active or acknowledged."),
     ] = None
-    severity: Annotated[
-        Literal["info", "warning", "critical", "security"] | None,
-        Field(description="Only of this severity."),
-    ] = None
+    severity: Annotated[EpisodeSeverity | None, Field(description="Only of this severity.")] = None
     source: Annotated[Source | None, Field(description="Only from there.")] = None
     rule: Annotated[Id | None, Field(description="Only of this rule.")] = None
     farm: Annotated[Id | None, Field(description="Only this farm's.")] = None

@@ -1,7 +1,5 @@
 """Figures of batches for people and programs: by day, in short, and the weighings behind them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -11,10 +9,9 @@ from fastapi import Query, Request
 from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
-from farmiq.api import At, Id, route
+from farmiq.api import At, Id
 from farmiq.cloud.figures import queries
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import NO_COMPANY, AVisit, Company, People, with_retries
+from farmiq.cloud.identity.people import NO_COMPANY, AVisit, Company, PeopleRoutes, route
 from farmiq.messages.kpi import KpiType
 from farmiq.plumbing.http import HttpError
 
@@ -175,23 +172,8 @@ class WeighedDays(api.Model):
     next_cursor: str | None
 
 
-@dataclass
-class Api(api.Routes):
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
-
-    @route(
-        "GET",
-        KPIS,
-        DailyFigures,
-        dependencies=[sign_in.SIGN_IN],
-        responses={200: api.TABLES, **NO_COMPANY},
-    )
+class Api(PeopleRoutes):
+    @route("GET", KPIS, DailyFigures, responses={200: api.TABLES, **NO_COMPANY})
     async def kpis(self, request: Request, query: Annotated[KpiFilter, Query()]) -> Any:
         """Daily figures of batches, newest date first."""
         async with self.people.caller(request, query.company) as caller:
@@ -201,7 +183,7 @@ class Api(api.Routes):
             return api.csv_response(request, COLUMNS, shown, following)
         return {"kpis": shown, "next_cursor": following}
 
-    @route("GET", SUMMARY, BatchSummary, dependencies=[sign_in.SIGN_IN], responses={404: MISSING})
+    @route("GET", SUMMARY, BatchSummary, responses={404: MISSING})
     async def summary(self, visit: AVisit, batch_id: str) -> Any:
         """A batch in short: its animals, the latest figures, and from when it may be sold."""
         async with self.people.caller(*visit) as caller:
@@ -210,7 +192,7 @@ class Api(api.Routes):
             raise HttpError(404, "there is no such batch")
         return batch
 
-    @route("GET", WEIGHINGS, WeighedDays, dependencies=[sign_in.SIGN_IN], responses={404: MISSING})
+    @route("GET", WEIGHINGS, WeighedDays, responses={404: MISSING})
     async def weighings(
         self, request: Request, batch_id: str, query: Annotated[WeighedDayFilter, Query()]
     ) -> Any:

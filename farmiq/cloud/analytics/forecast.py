@@ -1,18 +1,14 @@
 """The forecast of a batch over HTTP."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import Field
 
 from farmiq import api
-from farmiq.api import route
 from farmiq.cloud.figures import forecast as forecasts
 from farmiq.cloud.figures.forecast import Forecast
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import Company, People, with_retries
+from farmiq.cloud.identity.people import Company, PeopleRoutes, route
 from farmiq.plumbing.http import HttpError
 
 FORECAST = "/api/v1/batches/{batch_id}/forecast"
@@ -29,21 +25,11 @@ class ForecastFilter(api.Filter):
     company: Company = None
 
 
-@dataclass
-class ForecastApi(api.Routes):
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
-
+class ForecastApi(PeopleRoutes):
     @route(
         "GET",
         FORECAST,
         Forecast,
-        dependencies=[sign_in.SIGN_IN],
         responses={404: "NOT_FOUND: there is no such batch, or not in the company looked at."},
     )
     async def forecast(

@@ -245,7 +245,7 @@ async def due_pending(tx: db.Connection, *, limit: int) -> list[Pending]:
           order by next_look_at limit %s for update skip locked
         )
         update analytics_pending p set attempts = p.attempts + 1,
-          next_look_at = now() + least(300, 0.5 * 2 ^ least(p.attempts, 10)) * interval '1 second'
+          next_look_at = now() + fn_retry_delay(p.attempts, 0.5, 300)
         from due where p.tenant_id = due.tenant_id and p.event_id = due.event_id
         returning p.tenant_id, p.event_id, p.family, p.farm_id, p.barn_id, p.device_id,
           p.metric_type, p.bucket_start_at, p.reading_count

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway import dialects, wire
-from farmiq.cloud.camera.gateway.wire import CommandName
+from farmiq.cloud.camera.protocol import dialects, wire
+from farmiq.cloud.camera.protocol.wire import CommandName
 from farmiq.plumbing import db
 
 GATEWAY = "gateway"

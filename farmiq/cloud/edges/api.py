@@ -17,7 +17,7 @@ from farmiq.api import BodyOf, JsonBody, route
 from farmiq.cloud.edges import context, registry
 from farmiq.cloud.edges.keyring import EDGE_TOKEN, Keyring
 from farmiq.cloud.edges.registry import EdgeHeartbeat, KnownKeyError, NotAllowedError, Registration
-from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity import people, sign_in
 from farmiq.messages import check
 from farmiq.messages.context import EdgeContext
 from farmiq.messages.ids import ID_PATTERN
@@ -266,7 +266,7 @@ class Api(api.Routes):
             return Response(status_code=304, headers=headers)
         return Response(body, media_type=http.JSON, headers=headers)
 
-    @route("GET", ROOT, Edges, dependencies=[sign_in.SIGN_IN])
+    @people.route("GET", ROOT, Edges)
     async def edges(self, request: Request) -> Any:
         """The edges of the person's company, their keys and how they are."""
         person = await self.sign_ins.require(request)

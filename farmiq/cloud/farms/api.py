@@ -6,7 +6,6 @@ transaction, so a slow sender does not hold one.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -24,9 +23,8 @@ from farmiq.cloud.farms.kinds import (
     METRICS,
     Kind,
 )
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
-from farmiq.plumbing import http
+from farmiq.cloud.identity import people
+from farmiq.cloud.identity.people import AVisit, Caller, PeopleRoutes, Visit
 from farmiq.plumbing.http import HttpError
 from farmiq.roster import RosterError
 
@@ -39,12 +37,10 @@ PLANS, CARE = "admin", "operator"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
-    403: "FORBIDDEN: the person's role does not reach.",
+    **people.FORBIDDEN,
     409: "CONFLICT: another batch is in the barn at that time, others refer to the row, or a "
     "treatment's withdrawal days would be lost.",
-    429: http.ERRORS[429],
 }
 
 
@@ -84,29 +80,13 @@ def _route(
     method: str, path: str, model: Any = None, **options: Any
 ) -> Callable[[Handler], Handler]:
     """A route for people who are signed in."""
-    responses: dict[int, Any] = {404: MISSING, **(WRITING if method != "GET" else {})}
+    responses: dict[int, Any] = {404: people.MISSING, **(WRITING if method != "GET" else {})}
     if method == "PUT":
         responses[201] = {"model": model, "description": "Added."}
-    return api.route(
-        method,
-        f"{ROOT}/{path}",
-        model,
-        dependencies=[sign_in.SIGN_IN],
-        responses=responses,
-        **options,
-    )
+    return people.route(method, f"{ROOT}/{path}", model, responses=responses, **options)
 
 
-@dataclass
-class Api(api.Routes):
-    sign_ins: sign_in.SignIns
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
-
+class Api(PeopleRoutes):
     # --- farms
 
     @_route("GET", "farms", models.RegisteredFarms)

@@ -10,7 +10,7 @@ from farmiq import api
 from farmiq.api import At, BodyOf, Id, JsonBody
 from farmiq.cloud import entries
 from farmiq.cloud.feed import store
-from farmiq.cloud.identity import people, sign_in
+from farmiq.cloud.identity import people
 from farmiq.farm import postings
 from farmiq.farm.postings import IntakePosted, LotPosted
 from farmiq.messages.feed import Source
@@ -166,13 +166,8 @@ class Api(entries.EntryApi):
             rows = await store.intakes(caller.connection, caller.tenant_id, query.page())
         return api.table(request, query, "intakes", store.INTAKE, rows)
 
-    @api.route(
-        "GET",
-        STOCK,
-        FeedStocks,
-        operation_id="getFeedStock",
-        dependencies=[sign_in.SIGN_IN],
-        responses=people.NO_COMPANY,
+    @people.route(
+        "GET", STOCK, FeedStocks, operation_id="getFeedStock", responses=people.NO_COMPANY
     )
     async def get_stock(self, request: Request, query: Annotated[StockFilter, Query()]) -> Any:
         """Feed that is left of each lot, silo or barn, by recount."""

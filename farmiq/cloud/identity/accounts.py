@@ -216,7 +216,9 @@ def remove_user(connection: psycopg.Connection, email: str, *, actor: str) -> in
     return ended
 
 
-def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta) -> str:
+def open_sign_in(
+    connection: psycopg.Connection, email: str, *, lasts: timedelta, actor: str = "owner"
+) -> str:
     """A token for psql and reports, as if this person had signed in (docs/integrate/psql.md).
 
     Raises ValueError if nobody has this e-mail.
@@ -234,6 +236,7 @@ def open_sign_in(connection: psycopg.Connection, email: str, *, lasts: timedelta
         ),
         otherwise=f"nobody has the e-mail {email!r}: add them with `farmiq user add`",
     )
+    _audit(connection, actor, "sign_in", store.normal_email(email), detail="command")
     return token
 
 

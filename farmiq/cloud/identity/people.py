@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -16,14 +16,17 @@ from fastapi import Depends, Query, Request
 from pydantic import Field
 
 from farmiq import api
+from farmiq.api import Handler
 from farmiq.cloud.identity import store
-from farmiq.cloud.identity.sign_in import SignIns
+from farmiq.cloud.identity.sign_in import SIGN_IN, SignIns
 from farmiq.messages.wording import worded
 from farmiq.plumbing import db, http
 from farmiq.plumbing.http import HttpError
 
 ATTEMPTS = 5
 NO_COMPANY = {404: "NOT_FOUND: there is no such company, or not for you."}
+MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
+FORBIDDEN = {403: "FORBIDDEN: the person's role does not reach.", 429: http.ERRORS[429]}
 # Errors of the database, by the answer to them.
 _CONFLICT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _NOT_FOUND = (psycopg.errors.NoDataFound, psycopg.errors.InsufficientPrivilege)
@@ -130,6 +133,28 @@ class People:
         if isinstance(error, db.UNAVAILABLE):
             return HttpError(503, "the database is away; try again", retry_after_s=5)
         return error
+
+
+def route(
+    method: str, path: str, model: Any = None, **options: Any
+) -> Callable[[Handler], Handler]:
+    """A route for people who are signed in; `options` as of api.route."""
+    return api.route(method, path, model, dependencies=[SIGN_IN], **options)
+
+
+@dataclass
+class PeopleRoutes(api.Routes):
+    """The HTTP API of a service whose handlers ask `people` who calls."""
+
+    not_unique: ClassVar[Mapping[str, str]] = {}
+
+    sign_ins: SignIns
+
+    def __post_init__(self) -> None:
+        self.people = People(self.sign_ins, self.not_unique)
+
+    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        return with_retries(handler)
 
 
 async def _check_role(

@@ -123,12 +123,13 @@ class SignIns:
             self.attempts.withdraw(bounds, began_s)
             raise
         if user is None or not matches:
+            await self._audit_failure(user.user_id if user else None, "password", network)
             raise RejectedError
         self.attempts.succeed(bounds, began_s)
         if user.has_second_factor:
             return CodeNeeded(self._ticket(user))
         async with db.transaction(self.pool) as tx:
-            return await self.open(tx, user, client=client, method="password", before=before)
+            return await self._open(tx, user, client=client, method="password", before=before)
 
     async def sign_in_with_code(
         self, ticket: str, given: str, *, client: store.Client, before: str | None = None
@@ -138,12 +139,35 @@ class SignIns:
         Raises TicketError, RejectedError, TooManyAttemptsError or NoKeyError.
         """
         user = await self._user_of(ticket)
-        async with (
-            self.code_attempt(user.user_id, client.network),
-            db.transaction(self.pool) as tx,
-        ):
-            method = await self.check_code(tx, user.user_id, given)
-            return await self.open(tx, user, client=client, method=method, before=before)
+        try:
+            async with (
+                self.code_attempt(user.user_id, client.network),
+                db.transaction(self.pool) as tx,
+            ):
+                method = await self.check_code(tx, user.user_id, given)
+                return await self._open(tx, user, client=client, method=method, before=before)
+        except RejectedError:
+            await self._audit_failure(user.user_id, "code", client.network)
+            raise
+
+    async def _open(
+        self,
+        tx: db.Connection,
+        user: store.User,
+        *,
+        client: store.Client,
+        method: store.Method,
+        before: str | None,
+    ) -> Opened:
+        await store.audit(
+            tx, user.user_id, actor=user.email, action="sign_in",
+            detail=f"{method} {client.network}",
+        )  # fmt: skip
+        return await self.open(tx, user, client=client, method=method, before=before)
+
+    async def _audit_failure(self, user_id: UUID | None, what: str, network: str) -> None:
+        async with db.transaction(self.pool) as tx:
+            await store.audit_failure(tx, user_id, detail=f"{what} {network}")
 
     @asynccontextmanager
     async def code_attempt(self, user_id: UUID, network: str) -> AsyncIterator[None]:
@@ -301,8 +325,9 @@ class SignIns:
         return retention.job(self.pool, Retention("sign_ins", "expires_at", 0), name="sign_ins")
 
     async def sign_out(self, sign_in: store.SignIn) -> None:
-        async with db.transaction(self.pool) as connection:
-            await store.delete_sign_in(connection, sign_in.token_hash)
+        async with db.transaction(self.pool) as tx:
+            if await store.delete_sign_in(tx, sign_in.token_hash):
+                await store.audit(tx, sign_in.user_id, actor=sign_in.email, action="sign_out")
 
     async def open(
         self,

@@ -49,6 +49,7 @@ _TOKEN_BYTES = 32
 TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
 _MAX_EMAIL = 254
 _SEEN_EVERY = timedelta(minutes=1)
+_FAILURES_AN_HOUR = 10
 
 
 def new_token() -> str:
@@ -181,8 +182,10 @@ async def store_company(connection: db.Connection, sign_in: SignIn, *, company_i
         )
 
 
-async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> None:
-    await connection.execute("delete from sign_ins where token_hash = %s", (token_hash,))
+async def delete_sign_in(connection: db.Connection, token_hash: bytes) -> bool:
+    """Whether there was such a sign-in."""
+    cursor = await connection.execute("delete from sign_ins where token_hash = %s", (token_hash,))
+    return cursor.rowcount > 0
 
 
 async def active_company(connection: db.Connection) -> tuple[UUID, str]:
@@ -263,6 +266,26 @@ async def audit(
         select %s, fn_now(), %s, %s, company_id, user_id, email, %s from users where user_id = %s
         """,
         (ids.new(), actor, action, detail, user_id),
+    )
+
+
+async def audit_failure(tx: db.Connection, user_id: UUID | None, *, detail: str) -> None:
+    """Note a wrong try to sign in: at most so many of a person in an hour, whoever tries.
+
+    Of nobody it does the same and writes nothing, and it waits for no disk: how long it takes does
+    not tell whether there is such a person.
+    """
+    await tx.execute("set local synchronous_commit = off")
+    await tx.execute(
+        """
+        insert into user_actions (action_id, at, actor, action, company_id, user_id, email, detail)
+        select %s, fn_now(), u.email, 'sign_in_failed', u.company_id, u.user_id, u.email, %s
+        from users u where u.user_id = %s and %s > (
+          select count(*) from user_actions a where a.company_id = u.company_id
+            and a.at > fn_now() - interval '1 hour' and a.user_id = u.user_id
+            and a.action = 'sign_in_failed')
+        """,
+        (ids.new(), detail, user_id or ids.new(), _FAILURES_AN_HOUR),
     )
 
 

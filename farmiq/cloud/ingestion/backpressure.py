@@ -115,14 +115,14 @@ class Backpressure:
                 async with amqp.connection(self._url, name="ingestion", tls=self._tls) as opened:
                     channel = await opened.channel()
                     while True:
-                        await self._look(channel)
+                        await self.look(channel)
                         await asyncio.sleep(LOOK_S)
             except amqp.UNAVAILABLE as error:
                 log.get("cloud-ingestion").debug("ingestion.depths_unknown", error=amqp.why(error))
                 await self._clear()
                 await asyncio.sleep(1.0)
 
-    async def _look(self, channel: AbstractChannel) -> None:
+    async def look(self, channel: AbstractChannel) -> None:
         now = _now()
         self._depths = {
             queue: depth

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At, Handler, PathId
-from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity import people, sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.media import store
 from farmiq.farm import buckets
@@ -68,7 +68,7 @@ class CloudImages(api.Model):
 
 def _route(path: str, model: Any = None, **options: Any) -> Callable[[Handler], Handler]:
     """A route for people who are signed in."""
-    return api.route("GET", ROOT + path, model, dependencies=[sign_in.SIGN_IN], **options)
+    return people.route("GET", ROOT + path, model, **options)
 
 
 @dataclass

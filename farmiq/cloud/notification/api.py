@@ -9,19 +9,18 @@ from uuid import UUID
 import msgspec
 from fastapi import Depends, Query, Request, Response
 from msgspec import UNSET
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from farmiq import api
-from farmiq.api import At, BodyOf, Handler, Id, JsonBody, PathId
-from farmiq.cloud.identity import people, sign_in
-from farmiq.cloud.identity.people import AVisit, Caller, People, with_retries
+from farmiq.api import At, BodyOf, Handler, Id, JsonBody, PathId, PathText
+from farmiq.cloud.identity import people
+from farmiq.cloud.identity.people import AVisit, Caller, PeopleRoutes
 from farmiq.cloud.notification import contacts
 from farmiq.cloud.notification.contacts import (
     ChannelValues,
     ContactValues,
     Language,
     SettingsValues,
-    Severity,
     TrialValues,
     shown_channel,
     shown_contact,
@@ -29,7 +28,7 @@ from farmiq.cloud.notification.contacts import (
 from farmiq.cloud.notification.sending import queries
 from farmiq.cloud.notification.sending.channels import Kind
 from farmiq.messages import ids
-from farmiq.plumbing import http
+from farmiq.messages.edge import Severity
 from farmiq.plumbing.addresses import Allowed
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.sealing import Sealer, SealError
@@ -41,11 +40,9 @@ ADMIN = "admin"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
-    403: "FORBIDDEN: the person's role does not reach.",
+    **people.FORBIDDEN,
     409: "CONFLICT: there are too many, or the service has no key to seal secrets with.",
-    429: http.ERRORS[429],
 }
 
 
@@ -151,13 +148,10 @@ def _route(
     method: str, path: str, model: Any = None, **options: Any
 ) -> Callable[[Handler], Handler]:
     """A route for people who are signed in."""
-    responses: dict[int, Any] = {404: MISSING, **(WRITING if method != "GET" else {})}
+    responses: dict[int, Any] = {404: people.MISSING, **(WRITING if method != "GET" else {})}
     if method == "PUT" and model is not AlertSettings:
         responses[201] = {"model": model, "description": "Added."}
-    return api.route(
-        method, f"{ROOT}/{path}", model, dependencies=[sign_in.SIGN_IN], responses=responses,
-        **options,
-    )  # fmt: skip
+    return people.route(method, f"{ROOT}/{path}", model, responses=responses, **options)
 
 
 def _body(kind: type[T]) -> Any:
@@ -168,22 +162,14 @@ ChannelBody = Annotated[JsonBody[ChannelValues], _body(ChannelValues)]
 ContactBody = Annotated[JsonBody[ContactValues], _body(ContactValues)]
 TrialBody = Annotated[JsonBody[TrialValues], _body(TrialValues)]
 SettingsBody = Annotated[JsonBody[SettingsValues], _body(SettingsValues)]
-PathText = Annotated[str, AfterValidator(lambda text: "" if "\x00" in text else text)]
 
 
 @dataclass
-class Api(api.Routes):
+class Api(PeopleRoutes):
     """Without a sealer no channel can have secrets."""
 
-    sign_ins: sign_in.SignIns
     sealer: Sealer | None
     allowed: Allowed
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
 
     # --- channels
 

@@ -22,6 +22,7 @@ from farmiq.cloud.notification.sending.channels import (
     Secrets,
 )
 from farmiq.messages import ids
+from farmiq.messages.edge import Severity
 from farmiq.messages.kinds import Name
 from farmiq.messages.wording import worded
 from farmiq.plumbing import addresses, db, mail, outgoing, web_push, zones
@@ -32,7 +33,6 @@ MAX_CHANNELS = 100
 MAX_CONTACTS = 500
 MAX_TESTS_PER_HOUR = 60
 
-Severity = Literal["info", "warning", "critical", "security"]
 Language = Literal["en", "de"]
 _Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9](?![\s\S])")]
 _Address = Annotated[str, Meta(max_length=channels.MAX_ADDRESS)]

@@ -13,10 +13,10 @@ from fastapi import Query, Request, Response
 from pydantic import Field, ValidationInfo, field_validator
 
 from farmiq import api
-from farmiq.api import Id, Instant, route
+from farmiq.api import Id, Instant
 from farmiq.cloud import series
 from farmiq.cloud.history import History, HistoryUnavailableError
-from farmiq.cloud.identity import sign_in
+from farmiq.cloud.identity import people, sign_in
 from farmiq.cloud.identity.people import NO_COMPANY
 from farmiq.cloud.series import CloudBucket, CloudReading, KnownSeries, Place
 from farmiq.farm import points
@@ -54,12 +54,7 @@ class CloudRangeFilter(api.Filter):
     @classmethod
     def _within_max_span(cls, end: datetime, info: ValidationInfo) -> datetime:
         begin, bucket = info.data.get("begin"), info.data.get("bucket")
-        max_span = MAX_SPAN[bucket or "1d"]
-        if begin is not None and begin >= end:
-            raise ValueError("is not after from")
-        if begin is not None and end - begin > max_span:
-            named = f"bucket={bucket}" if bucket else "any bucket"
-            raise ValueError(f"is more than {max_span.days} days after from, the most for {named}")
+        points.check_span(begin, end, bucket=bucket, max_spans=MAX_SPAN)
         return end
 
     @property
@@ -90,13 +85,7 @@ class Api(api.Routes):
     sign_ins: sign_in.SignIns
     archived: History = field(default_factory=lambda: History(None))
 
-    @route(
-        "GET",
-        RANGE,
-        CloudTelemetryRange,
-        dependencies=[sign_in.SIGN_IN],
-        responses=NO_COMPANY,
-    )
+    @people.route("GET", RANGE, CloudTelemetryRange, responses=NO_COMPANY)
     async def range(
         self, request: Request, response: Response, query: Annotated[CloudRangeFilter, Query()]
     ) -> Any:

@@ -147,7 +147,7 @@ async def publish_batch(
             tx, "select pg_try_advisory_xact_lock(hashtextextended('publish buckets', 0))"
         ):
             return 0
-        buckets = await _pending(tx, settle_s=settle_s)
+        buckets = await pending_aggregates(tx, settle_s=settle_s)
         if not buckets:
             return 0
         events = [event(bucket) for bucket in buckets]
@@ -158,7 +158,7 @@ async def publish_batch(
     return len(buckets)
 
 
-async def _pending(tx: db.Connection, *, settle_s: float) -> list[PendingBucket]:
+async def pending_aggregates(tx: db.Connection, *, settle_s: float) -> list[PendingBucket]:
     return await db.fetch_as(
         tx,
         PendingBucket,

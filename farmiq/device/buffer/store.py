@@ -28,7 +28,7 @@ class Sending:
     topic: str
     raw: bytes
     attempts: int
-    kept_s: float
+    stored_s: float
 
 
 @dataclass(frozen=True, slots=True)

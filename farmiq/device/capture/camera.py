@@ -19,6 +19,7 @@ import httpx2
 from farmiq.device.buffer.recorder import Picture, RejectedError
 from farmiq.plumbing.images import decoding
 from farmiq.plumbing.images.decoding import DecodeError, DecoderGoneError
+from farmiq.plumbing.tls import Tls
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
 # The store accepts no more (C-25).
@@ -86,6 +87,7 @@ class Snapshot:
 
     url: str
     timeout_s: float = 5.0
+    tls: Tls = field(default_factory=Tls)
     _client: httpx2.AsyncClient = field(init=False)
     _auth: httpx2.Auth | None = None
 
@@ -94,7 +96,9 @@ class Snapshot:
         self._login = (unquote(parts.username or ""), unquote(parts.password or ""))
         self._address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         # The environment's proxies are for the internet, not for a camera.
-        self._client = httpx2.AsyncClient(timeout=self.timeout_s, trust_env=False)
+        self._client = httpx2.AsyncClient(
+            timeout=self.timeout_s, trust_env=False, verify=self.tls.client()
+        )
 
     async def take(self) -> CameraImage:
         try:
@@ -217,11 +221,11 @@ def _cv2() -> Any:
     return cv2
 
 
-def camera(address: str, *, timeout_s: float = 5.0) -> Camera:
+def camera(address: str, *, timeout_s: float = 5.0, tls: Tls | None = None) -> Camera:
     """`http(s)://…` or `v4l2:/dev/video0`. Raises ValueError."""
     parts = urlsplit(address)
     if parts.scheme in {"http", "https"} and parts.hostname:
-        return Snapshot(address, timeout_s=timeout_s)
+        return Snapshot(address, timeout_s=timeout_s, tls=tls or Tls())
     if parts.scheme == "v4l2" and parts.path:
         return Video(parts.path, timeout_s=timeout_s)
     raise ValueError(

@@ -61,7 +61,7 @@ class Folder:
     async def next(self, *, ignoring: Mapping[str, Mark] = _NOTHING) -> CameraImage:
         """The oldest whole picture that was not taken yet; waits for one. Raises CameraError."""
         while True:
-            shot = await asyncio.to_thread(self._scan, ignoring)
+            shot = await asyncio.to_thread(self.scan, ignoring)
             if shot is not None:
                 return shot
             await asyncio.sleep(self.scan_s)
@@ -96,7 +96,7 @@ class Folder:
             raise CameraError(f"{self.path} cannot be read: {error.strerror}") from None
         return {name: (mtime, size) for mtime, name, size in sorted(files)}
 
-    def _scan(self, ignoring: Mapping[str, Mark]) -> CameraImage | None:
+    def scan(self, ignoring: Mapping[str, Mark]) -> CameraImage | None:
         listed = self._list()
         self._seen = {
             name: (mark, self._seen[name][1] + 1 if self._rests(name, mark) else 0)

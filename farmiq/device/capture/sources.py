@@ -100,7 +100,7 @@ def camera_of(settings: HardwareSettings) -> Camera:
     if _is_folder(settings):
         return Folder(Path(url.partition(":")[2]), timeout_s=settings.camera_timeout_s)
     try:
-        return camera.camera(url, timeout_s=settings.camera_timeout_s)
+        return camera.camera(url, timeout_s=settings.camera_timeout_s, tls=settings.tls)
     except ValueError as error:
         raise SettingsError(f"AGENT_CAMERA_URL is wrong: {error}") from None
 

@@ -152,7 +152,7 @@ class Drain:
         log.get(NAME).info("drain.connected", count=await self._do(begin))
 
     async def _wait_for_slot(self, event: Sending) -> None:
-        is_replay = event.attempts > 1 or self.buffer.now_s() - event.kept_s > LIVE_S
+        is_replay = event.attempts > 1 or self.buffer.now_s() - event.stored_s > LIVE_S
         chance = random.random() if is_replay else None  # noqa: S311 - jitter, not a secret
         await self.gate.wait(chance=chance)
 

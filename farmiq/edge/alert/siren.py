@@ -85,7 +85,7 @@ class Siren:
         label = COMMAND if output == COMMAND else "mqtt"
         try:
             if output == COMMAND:
-                await self._run_command(alerts)
+                await self.run_command(alerts)
             else:
                 await self._publish(output, alerts)
         except SirenError as error:
@@ -126,7 +126,7 @@ class Siren:
             }
         )
 
-    async def _run_command(self, alerts: Alerts) -> None:
+    async def run_command(self, alerts: Alerts) -> None:
         """Run the command with `on` or `off` after its arguments, and the first alert's message."""
         if not self._command:
             return

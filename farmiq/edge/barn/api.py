@@ -13,7 +13,7 @@ from farmiq.edge.barn import store
 from farmiq.farm import postings
 from farmiq.farm.postings import RecordPosted
 from farmiq.messages.barn import RecordType
-from farmiq.plumbing import db, http
+from farmiq.plumbing import db
 
 RECORDS = "/api/v1/barn/records"
 MAX_BYTES = 16 * 1024
@@ -98,19 +98,9 @@ class Api(api.Routes):
         same Idempotency-Key with the same body has the same answer and no second effect. A
         correction is a new record that names the old one in `replaces`.
         """
-        raw = await body.raw()
-        content = body.decode(raw)
-        caller.tenant(content.tenant_id)
-        async with db.transaction(self.pool) as tx:
-            event = await posting.accept(
-                tx,
-                KIND,
-                content,
-                raw,
-                by=caller.name,
-                key=idempotency_key,
-                trace_id=http.trace_id(request),
-            )
+        event = await posting.post(
+            self.pool, KIND, body, request=request, caller=caller, key=idempotency_key
+        )
         return postings.shown(event, store.COLUMNS)
 
     @route(

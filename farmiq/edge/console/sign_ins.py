@@ -30,6 +30,7 @@ _TOKEN_BYTES = 32
 TOKEN_LENGTH = 43  # of 32 bytes in URL-safe base64
 _MAX_NAME = 200
 _DAY_S = 24 * 3600.0
+_FAILURES_AN_HOUR = 10
 
 
 class RejectedError(Exception):
@@ -111,9 +112,10 @@ class SignIns:
                 "where key_sha256 = %s and revoked_at is null",
                 api_keys.digest(key.strip()),
             )
-            if not rows:
-                raise RejectedError
-            token = await self._open(tx, *rows[0], how="key")
+            token = await self._open(tx, *rows[0], how="key") if rows else None
+        if token is None:
+            await self._audit_failure("", how="key")
+            raise RejectedError
         self.attempts.succeed(bounds, began_s)
         return token
 
@@ -134,11 +136,26 @@ class SignIns:
         async with self._one_at_a_time:
             right = await asyncio.to_thread(pins.matches, pin_bcrypt, pin.strip())
         if not right:
+            await self._audit_failure(known_as or "", how="pin")
             raise RejectedError
         async with db.transaction(self.pool) as tx:
             token = await self._open(tx, api_key_id, known_as, how="pin")
         self.attempts.succeed(bounds, began_s)
         return token
+
+    async def _audit_failure(self, name: str, *, how: str) -> None:
+        """A wrong try for a name, or for none that there is: at most so many of each in an hour."""
+        action = "console.sign_in_failed"
+        async with db.transaction(self.pool) as tx:
+            lately = await db.fetch_value(
+                tx,
+                "select count(*) from audit_log where at > fn_now() - interval '1 hour' "
+                "and action = %s and subject = %s",
+                action,
+                name,
+            )
+            if lately < _FAILURES_AN_HOUR:
+                await audit.note(tx, actor=name, action=action, subject=name, how=how)
 
     def _begin(self, bounds: Sequence[Bound]) -> float:
         began_s = time.monotonic()
@@ -203,10 +220,13 @@ class SignIns:
             )
 
     async def sign_out(self, sign_in: SignIn) -> None:
+        name = sign_in.name
         async with db.transaction(self.pool) as tx:
-            await tx.execute(
+            cursor = await tx.execute(
                 "delete from console_sign_ins where token_sha256 = %s", (sign_in.token_hash,)
             )
+            if cursor.rowcount:
+                await audit.note(tx, actor=name, action="console.sign_out", subject=name)
 
 
 def new_token() -> str:

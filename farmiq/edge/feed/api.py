@@ -156,20 +156,11 @@ class Api(api.Routes):
         same Idempotency-Key with the same body has the same answer and no second effect. A
         correction is a new intake that names the old one in `replaces`.
         """
-        raw = await body.raw()
-        content = body.decode(raw)
-        caller.tenant(content.tenant_id)
-        async with db.transaction(self.pool) as tx:
-            event = await posting.accept(
-                tx,
-                KIND,
-                content,
-                raw,
-                by=caller.name,
-                key=idempotency_key,
-                trace_id=http.trace_id(request),
-            )
-            intake = await store.find_intake(tx, event.tenant_id, event.event_id)
+        event = await posting.post(
+            self.pool, KIND, body, request=request, caller=caller, key=idempotency_key
+        )
+        async with self.pool.connection(timeout=5.0) as connection:
+            intake = await store.find_intake(connection, event.tenant_id, event.event_id)
         if intake is None:
             raise HttpError(404, f"the intake {event.event_id} was removed by age since")
         return intake

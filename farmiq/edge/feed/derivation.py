@@ -69,7 +69,7 @@ async def derive_one(tx: db.Connection, of: Silo, *, settle_s: float) -> tuple[i
     before = await store.state(tx, of)
     reported = await store.reported(tx, of)
     before = await _note_report(tx, of, before, reported.first_since)
-    reported = msgspec.structs.replace(reported, first_since=before.told_since)
+    reported = msgspec.structs.replace(reported, first_since=before.reports_since)
     readings = await store.settled_readings(
         tx, of, after=before.read_to, settle_s=settle_s, limit=MAX_READINGS
     )
@@ -89,7 +89,7 @@ async def _note_report(
     tx: db.Connection, of: Silo, before: State, first_since: datetime | None
 ) -> State:
     """Note since when the device reports itself; what was derived by then cannot be undone."""
-    known = before.told_since
+    known = before.reports_since
     if first_since is None or (known is not None and known <= first_since):
         return before
     count, total_kg = await store.derived_between(
@@ -100,7 +100,7 @@ async def _note_report(
     )
     if count:
         await alerts.raise_(tx, _counted_twice(of, count, total_kg, first_since), count=count)
-    after = msgspec.structs.replace(before, told_since=first_since)
+    after = msgspec.structs.replace(before, reports_since=first_since)
     await store.set_state(tx, of, after)
     return after
 

@@ -26,11 +26,11 @@ async def run(settings: EdgeSettings, server: http.HttpServer) -> None:
     ):
         server.ready("feed.database", lambda: db.problem(pool))
         Api(pool).add_to(server.app)
-        for job in _jobs(settings, pool):
+        for job in jobs_of(settings, pool):
             group.create_task(run_repeatedly(job))
 
 
-def _jobs(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
+def jobs_of(settings: EdgeSettings, pool: db.Pool) -> list[Job]:
     return [
         Job(
             "feed.derivation",

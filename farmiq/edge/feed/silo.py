@@ -67,14 +67,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """`last` are the newest readings, which have no neighbours on both sides yet.
 
-    `told_since` is when the device first reported feed itself, as far as we know. `passed` is the
-    newest reading that was skipped. The names are stored as JSON.
+    `reports_since` is when the device first reported feed itself, as far as we know. `passed` is
+    the newest reading that was skipped. The names are stored as JSON.
     """
 
     mark: Reading | None = None
     filling: bool = True
     last: tuple[Reading, ...] = ()
-    told_since: datetime | None = None
+    reports_since: datetime | None = msgspec.field(name="told_since", default=None)
     passed: Order | None = None
 
     @property
@@ -139,7 +139,7 @@ def read_state(raw: str) -> State:
     rest = msgspec.json.decode(raw, type=_Rest)
     orders = [(taken.at, taken.event_id) for taken in rest.last]
     orders += [rest.passed] if rest.passed else []
-    return State(told_since=rest.told_since, passed=max(orders, default=None))
+    return State(reports_since=rest.reports_since, passed=max(orders, default=None))
 
 
 class _Taken(msgspec.Struct):
@@ -149,7 +149,7 @@ class _Taken(msgspec.Struct):
 
 class _Rest(msgspec.Struct):
     last: tuple[_Taken, ...] = ()
-    told_since: datetime | None = None
+    reports_since: datetime | None = msgspec.field(name="told_since", default=None)
     passed: Order | None = None
 
 
@@ -191,9 +191,9 @@ def not_reported(falls: Iterable[Fall], reported: Reported) -> tuple[Fall, ...]:
     return tuple(fall for fall in falls if not _is_reported(fall, reported))
 
 
-def uncertain_from(told_since: datetime) -> datetime:
+def uncertain_from(reports_since: datetime) -> datetime:
     """From when on an intake derived from the weight may be one that the device reported."""
-    return told_since - REPORT_PERIOD
+    return reports_since - REPORT_PERIOD
 
 
 def _is_reported(fall: Fall, reported: Reported) -> bool:

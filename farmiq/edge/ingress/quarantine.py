@@ -126,14 +126,14 @@ async def _raise_alerts(tx: db.Connection, rejected: Sequence[Rejected]) -> None
             examples.setdefault(raised, message)
     if not counted:
         return
-    await alerts.raise_all(tx, await _limit_subjects(tx, counted))
+    await alerts.raise_all(tx, await limit_subjects(tx, counted))
     for raised, message in examples.items():
         ALERTS.labels(kind=raised.kind).inc(counted[raised])
         named = msgspec.structs.asdict(rules.named(message.raw))
         log.get("edge-ingress-gateway").warning(raised.kind, **named, count=counted[raised])
 
 
-async def _limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]:
+async def limit_subjects(tx: db.Connection, counted: Counter[Alert]) -> Counter[Alert]:
     """Count new devices under OTHERS where too many alerts are open already."""
     rows = await db.fetch_all(
         tx,

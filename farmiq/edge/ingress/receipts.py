@@ -61,9 +61,9 @@ class Receipts:
         while True:
             await self._added.wait()
             await asyncio.sleep(LINGER_S)
-            await self._send()
+            await self.send_pending()
 
-    async def _send(self) -> None:
+    async def send_pending(self) -> None:
         """Send what waits; what is added meanwhile waits for the next time."""
         self._added.clear()
         stored, rejected = self._stored, self._rejected

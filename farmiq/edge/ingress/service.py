@@ -147,7 +147,7 @@ async def _make_log(settings: EdgeSettings, url: str, pool: db.Pool) -> None:
     What devices send without a log is acknowledged by the broker and lost.
     """
     backoff = Backoff(cap_s=2.0)
-    async with httpx2.AsyncClient(trust_env=False) as web:
+    async with httpx2.AsyncClient(trust_env=False, verify=settings.tls.client()) as web:
         streams = broker.store(settings, pool, web)
         while True:
             if streams is not None and settings.broker_nats_url is not None:

@@ -66,7 +66,7 @@ class Uploads:
                 image = await store.by_id(tx, media_id)
             if image is None:
                 raise _not_ours()
-            with self._reserved(image.owner):
+            with self.reserved(image.owner):
                 await self._put(request, image)
         except objects.UNAVAILABLE as error:
             raise HttpError(
@@ -78,14 +78,14 @@ class Uploads:
         exists = HttpError(412, "an image was uploaded there already: ask again with mediaId")
         if await self._bucket.head(image.object_key) is not None:
             raise exists
-        data, mime_type = await self._body(request), request.headers["content-type"]
+        data, mime_type = await self.read_body(request), request.headers["content-type"]
         if image.declared_sha256 not in (None, hashlib.sha256(data).hexdigest()):
             raise HttpError(400, "the bytes are not those of the declared sha256")
         async with self._slots:
             if not await self._bucket.put_new(image.object_key, data, content_type=mime_type):
                 raise exists
 
-    async def _body(self, request: Request) -> bytes:
+    async def read_body(self, request: Request) -> bytes:
         body = bytearray()
         async for part in request.stream():
             body += part
@@ -107,7 +107,7 @@ class Uploads:
         return media_id
 
     @contextlib.contextmanager
-    def _reserved(self, device: str) -> Iterator[None]:
+    def reserved(self, device: str) -> Iterator[None]:
         """Reserve memory for one body. Raises HttpError."""
         if device in self._sending:
             raise HttpError(429, "another image of this device is being sent", retry_after_s=5)

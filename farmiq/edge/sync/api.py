@@ -160,7 +160,7 @@ class Api(api.Routes):
 
     @route("GET", OUTBOX, OutboxPage)
     async def outbox(self, caller: access.Viewer, query: Annotated[OutboxFilter, Query()]) -> Any:
-        """Events owed or delivered to the cloud, newest first."""
+        """Events of the outbox, newest first."""
         chosen = {
             **query.model_dump(exclude={"status", "limit"}),
             "statuses": [query.status] if query.status else list(rules.STATES),

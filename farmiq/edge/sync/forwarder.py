@@ -217,12 +217,12 @@ class Forwarder:
         RECLAIMED.inc(sum(row.reclaimed for row in rows))
         async with self._renewing(rows):
             run = DeliveryRun(tenant, search_until=time.monotonic() + self._settings.sync_timeout_s)
-            whole = await self._send_all(run, plan, first) and len(rows) == batch_size
+            whole = await self.send_all(run, plan, first) and len(rows) == batch_size
             if whole:
                 await self._prioritise_live(tenant)
         return len(rows), whole
 
-    async def _send_all(self, run: DeliveryRun, plan: Plan, first: list[Sending]) -> bool:
+    async def send_all(self, run: DeliveryRun, plan: Plan, first: list[Sending]) -> bool:
         """Whether the cloud was reached; if not, what was not sent yet is released."""
         await self._release(plan.release)
         outage = await self._deliver(run, first) if first else None

@@ -31,7 +31,7 @@ STALLED = "sync.backlog_not_falling"
 
 BACKLOG = Gauge("farmiq_sync_backlog", "Events not delivered yet")
 OLDEST = Gauge("farmiq_sync_oldest_seconds", "Age of the oldest of them")
-DLQ = Gauge("farmiq_sync_dlq", "Events set aside")
+DLQ = Gauge("farmiq_sync_dlq", "Dead letters of the outbox")
 RATE = Gauge(
     "farmiq_sync_rate", "Events that this forwarder delivers per second, over the last minutes"
 )

@@ -16,7 +16,7 @@ from farmiq.api import Id, Instant, route
 from farmiq.edge import access
 from farmiq.edge.telemetry import queries, store
 from farmiq.edge.telemetry.queries import From, Place, Span, TelemetryBucket, TelemetryReading
-from farmiq.farm import buckets
+from farmiq.farm import buckets, points
 from farmiq.messages.ids import Id as IdText
 from farmiq.plumbing import db, sheet
 
@@ -107,12 +107,7 @@ class RangeFilter(PlaceFilter):
     def _within_max_span(cls, end: datetime, info: ValidationInfo) -> datetime:
         begin, position = info.data.get("begin"), info.data.get("cursor")
         bucket = info.data.get("bucket") or (position.bucket if position else None)
-        max_span = MAX_SPAN[bucket or "1d"]
-        if begin is not None and begin >= end:
-            raise ValueError("is not after from")
-        if begin is not None and end - begin > max_span:
-            named = f"bucket={bucket}" if bucket else "any bucket"
-            raise ValueError(f"is more than {max_span.days} days after from, the most for {named}")
+        points.check_span(begin, end, bucket=bucket, max_spans=MAX_SPAN)
         return end
 
     @property

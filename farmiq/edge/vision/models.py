@@ -295,6 +295,7 @@ class Labelled(NamedTuple):
     weight_kg: float
     baseline_kg: float | None
     quality: float
+    animal_id: str | None
 
 
 MAX_EXAMPLES = 2000
@@ -308,7 +309,10 @@ async def labelled(connection: db.Connection, scope: CameraScope, schema: str) -
         connection,
         f"""
         select w.id::text, (w.start_at at time zone coalesce(z.timezone, 'UTC'))::date::text,
-          w.start_at, r.features, w.final_weight_kg, {BASELINE}, r.quality
+          w.start_at, r.features, w.final_weight_kg, {BASELINE}, r.quality,
+          (select e.animal_id from weight_session_events e
+           where e.session_id = w.id and e.event_type = 'weighvision.session.created'
+           order by e.occurred_at, e.seq nulls first, e.event_id limit 1)
         from inference_results r
           join weight_sessions w on w.tenant_id = r.tenant_id and w.id = r.session_id
           left join farm_zones z on z.tenant_id = w.tenant_id and z.farm_id = w.farm_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -299,6 +299,80 @@ async def scope(connection: db.Connection, job: InferenceJob, at: datetime) -> C
 
 
 # --- results
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A session's result as it was stored, and what is needed to explain it.
+
+    The estimate is that of a model in shadow where no other was used; `object_key` is of the first
+    image that could be used, else of the first.
+    """
+
+    scope: CameraScope
+    estimate: Estimate
+    manifest: dict[str, Any] | None
+    is_shadow: bool
+    started_at: datetime
+    weight_kg: float | None
+    object_key: str | None
+
+
+async def explained(connection: db.Connection, session_id: UUID) -> Stored | None:
+    rows = await db.fetch_dicts(
+        connection,
+        """
+        select r.*, m.manifest, w.start_at, w.final_weight_kg,
+          (select o.object_key from jsonb_array_elements(r.frames) with ordinality f(frame, number)
+             join media_objects o on o.id = (f.frame ->> 'media_id')::uuid
+           order by f.frame ->> 'problem' is not null, f.number limit 1) as object_key
+        from weight_sessions w
+          join inference_results r on r.tenant_id = w.tenant_id and r.session_id = w.id
+          left join vision_models m on m.tenant_id = r.tenant_id and m.farm_id = r.farm_id
+            and m.barn_id = r.barn_id and m.device_id = r.device_id
+            and m.species = coalesce(r.species, '') and m.version = r.model_version
+        where w.id = %s
+        """,
+        (session_id,),
+    )
+    if not rows:
+        return None
+    (row,) = rows
+    features = row["features"] if row["feature_schema"] == SCHEMA else None
+    values = {name: row[name] for name in Estimate.__struct_fields__}
+    if row["is_shadow"]:
+        shown = ("weight_kg", "low_kg", "high_kg")
+        values["predicted_weight_kg"], values["low_kg"], values["high_kg"] = (
+            row[f"shadow_{name}"] for name in shown
+        )
+    return Stored(
+        scope=CameraScope(
+            row["tenant_id"], row["farm_id"], row["barn_id"], row["device_id"], row["species"] or ""
+        ),
+        estimate=Estimate(**{**values, "features": tuple(features) if features else None}),
+        manifest=row["manifest"],
+        is_shadow=row["is_shadow"],
+        started_at=row["start_at"].astimezone(UTC),
+        weight_kg=row["final_weight_kg"],
+        object_key=row["object_key"],
+    )
+
+
+async def first_images(
+    connection: db.Connection, tenant_id: str, session_ids: Sequence[str]
+) -> dict[str, str]:
+    """By session, the object of the first image that a result was made of."""
+    rows = await db.fetch_all(
+        connection,
+        """
+        select r.session_id::text, o.object_key from inference_results r
+          join media_objects o on o.id = (r.frames -> 0 ->> 'media_id')::uuid
+        where r.tenant_id = %s and r.session_id = any(%s::uuid[])
+        """,
+        tenant_id,
+        list(session_ids),
+    )
+    return dict(rows)
 
 
 async def finish(tx: db.Connection, job: InferenceJob) -> bool:

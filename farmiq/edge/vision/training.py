@@ -137,12 +137,19 @@ async def train(pool: db.Pool, files: ModelFiles, scope: CameraScope) -> dict[st
 
 
 def examples(sessions: Sequence[Labelled]) -> list[dict[str, Any]]:
-    """Sessions of one local day are one group; in the first days, of one run of sessions."""
+    """Sessions of one animal are one group, where the station told which it was.
+
+    Else those of one local day; in the first days, of one run of sessions.
+    """
     by_day = len({session.day for session in sessions}) >= MIN_DAYS
     return [
         {
             "session_id": session.session_id,
-            "group": session.day if by_day else f"run {number // RUN}",
+            "group": f"animal {session.animal_id}"
+            if session.animal_id
+            else session.day
+            if by_day
+            else f"run {number // RUN}",
             "at": session.at,
             "features": session.features,
             "weight_kg": session.weight_kg,

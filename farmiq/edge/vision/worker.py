@@ -10,11 +10,15 @@ from pathlib import Path
 import cv2
 import msgspec
 
-from farmiq.farm.vision import estimate, frames, model, monitor, training
+from farmiq.farm.vision import estimate, explain, frames, model, monitor, training
+from farmiq.farm.vision.estimate import Estimate
+from farmiq.farm.vision.explain import Neighbour
 from farmiq.farm.vision.features import Measurement
 from farmiq.farm.vision.manifest import Manifest, Scope
+from farmiq.farm.vision.mask import Image
 from farmiq.farm.vision.training import Example, NotEnough
 from farmiq.plumbing import sandbox_worker
+from farmiq.plumbing.images import pictures
 from farmiq.plumbing.sandbox import InputRejectedError
 from farmiq.plumbing.sandbox_worker import Made, Operations
 
@@ -89,6 +93,49 @@ def _train(data: bytes) -> Made:
     return facts, trained.head
 
 
+class Near(msgspec.Struct, frozen=True, kw_only=True):
+    """A weighing that the model has learned from; `image` is empty if it is gone."""
+
+    name: str
+    weight_kg: float
+    distance: float
+    image: bytes
+
+
+class ExplainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    title: str
+    estimate: Estimate
+    manifest: Manifest | None
+    image: bytes
+    reference: bytes
+    weight_kg: float | None
+    neighbours: list[Near]
+
+
+def _explain(data: bytes) -> Made:
+    """One picture of an estimate that was made."""
+    request = msgspec.msgpack.decode(data, type=ExplainRequest)
+    picture = explain.draw(
+        frames.look(request.image, reference=request.reference or None),
+        request.estimate,
+        request.manifest,
+        [
+            Neighbour(near.name, near.weight_kg, near.distance, _frame(near.image))
+            for near in request.neighbours
+        ],
+        title=request.title,
+        weight_kg=request.weight_kg,
+    )
+    return {}, picture
+
+
+def _frame(data: bytes) -> Image | None:
+    try:
+        return frames.decode(data)
+    except pictures.UnreadableError:
+        return None
+
+
 OPERATIONS: Operations = {
     "ping": _ping,
     "measure": _measure,
@@ -96,6 +143,7 @@ OPERATIONS: Operations = {
     "monitor": _monitor,
     "estimate": _estimate,
     "train": _train,
+    "explain": _explain,
 }
 
 if __name__ == "__main__":

@@ -116,6 +116,7 @@ async def _store(
                 topic.session_id,
                 fact(arrival, batch_ids.get(arrival.event.event_id)),
                 arrival.clock_suspect,
+                _given(getattr(arrival.payload, "animal_id", None)),
             )
             for arrival, topic in arrivals
         ],

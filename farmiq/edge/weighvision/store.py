@@ -85,6 +85,7 @@ class SessionFact(NamedTuple):
     session_id: UUID
     fact: Fact
     clock_suspect: bool
+    animal_id: str | None
 
 
 async def add_facts(tx: db.Connection, facts: Sequence[SessionFact]) -> None:
@@ -92,17 +93,19 @@ async def add_facts(tx: db.Connection, facts: Sequence[SessionFact]) -> None:
     await tx.execute(
         """
         insert into weight_session_events (tenant_id, event_id, session_id, event_type, occurred_at,
-          seq, batch_id, weight_kg, image_count, media_id, reason, clock_suspect, received_at)
+          seq, batch_id, weight_kg, image_count, media_id, reason, clock_suspect, animal_id,
+          received_at)
         select f.*, clock.now
         from unnest(%s::text[], %s::uuid[], %s::uuid[], %s::text[], %s::timestamptz[], %s::int8[],
-          %s::text[], %s::float8[], %s::int8[], %s::uuid[], %s::text[], %s::bool[]) as f,
+          %s::text[], %s::float8[], %s::int8[], %s::uuid[], %s::text[], %s::bool[],
+          %s::text[]) as f,
           (select fn_now() as now) clock
         on conflict on constraint weight_session_events_pkey do nothing
         """,
         db.columns(
             facts, "tenant_id", "fact.event_id", "session_id", "fact.event_type",
             "fact.occurred_at", "fact.seq", "fact.batch_id", "fact.weight_kg", "fact.image_count",
-            "fact.media_id", "fact.reason", "clock_suspect",
+            "fact.media_id", "fact.reason", "clock_suspect", "animal_id",
         ),
     )  # fmt: skip
 

@@ -68,13 +68,8 @@ def neighbours_of(
     count: int = 4,
 ) -> list[Neighbour]:
     """The nearest of (name, weight, features), by the distance that the model uses itself."""
-    mean = manifest.feature_mean
     result = [
-        Neighbour(
-            name,
-            weight_kg,
-            manifest.distance([m + a - b for m, a, b in zip(mean, features, theirs, strict=True)]),
-        )
+        Neighbour(name, weight_kg, manifest.apart(features, theirs))
         for name, weight_kg, theirs in learned
     ]
     return sorted(result, key=lambda neighbour: neighbour.distance)[:count]
@@ -134,8 +129,8 @@ def _draw_neighbours(
         left = 20 + number * (THUMB + 12)
         if neighbour.frame is not None:
             page.paste(_fitted(neighbour.frame, THUMB), (left, top + 20))
-        words = f"{neighbour.name}: {neighbour.weight_kg:.2f} kg, {neighbour.distance:.1f} away"
-        pen.text((left, top + 24 + THUMB), words, fill=_INK)
+        words = f"{neighbour.weight_kg:.2f} kg, {neighbour.distance:.1f} away"
+        pen.text((left, top + 24 + THUMB), f"{neighbour.name}\n{words}", fill=_INK)
 
 
 def _draw_estimate(pen: ImageDraw.ImageDraw, answer: Estimate, weight_kg: float | None) -> None:

@@ -109,7 +109,7 @@ def look(
         features=shape.features(animal, unit=unit),
         quality=quality,
         problem=None,
-        log_weight=_by_image(frame, model),
+        log_weight=log_weight_by_image(frame, model),
     )
     return Sight(frame, animal, measured)
 
@@ -269,7 +269,7 @@ def _at_the_edge(mask: Mask) -> int:
     return sum(int(np.count_nonzero(edge)) for edge in edges)
 
 
-def _by_image(frame: Image, model: ImageModel | None) -> float | None:
+def log_weight_by_image(frame: Image, model: ImageModel | None) -> float | None:
     if model is None or model.image_size is None:
         return None
     height, width = model.image_size

@@ -75,6 +75,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         total = sum(value * value for value in solved)
         return math.sqrt(total) if math.isfinite(total) else math.inf
 
+    def apart(self, features: Sequence[float], others: Sequence[float]) -> float:
+        """How unlike two sessions are, by the same measure as `distance`."""
+        moved = zip(self.feature_mean, features, others, strict=True)
+        return self.distance([mean + ours - theirs for mean, ours, theirs in moved])
+
     def knows(self, features: Sequence[float], predicted_kg: float, *, beyond: float) -> bool:
         """Whether features and prediction are like those it has learned from."""
         return (

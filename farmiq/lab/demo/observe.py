@@ -224,7 +224,7 @@ class Observer:
         return event_ids - {str(row[0]) for row in rows}
 
     async def aggregated(self, event_ids: set[str]) -> set[str]:
-        """Return those that the edge has and never owed: readings of metrics sent as aggregates."""
+        """Return those that the edge has and does not send: they go as aggregates."""
         query = """
             select r.id from telemetry_raw r join metric_settings using (metric_type)
             where r.id = any(%(ids)s::uuid[])

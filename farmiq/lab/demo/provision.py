@@ -176,8 +176,8 @@ def provide_bus(engines: Mapping[str, str]) -> None:
     vhost = unquote(urlsplit(engines["FARMIQ_AMQP_URL"]).path[1:]) or "/"
     with rabbit.Api(url, vhost=vhost) as api:
         want = broker.wanted(CloudSettings.load_some(engines), api, users=False)
-        for each in broker.differences(api, want, users=False):
-            broker.apply(api, want, each)
+        for difference in broker.differences(api, want, users=False):
+            broker.apply(api, want, difference)
 
 
 def _migrate(root: Path, engines: Mapping[str, str]) -> None:

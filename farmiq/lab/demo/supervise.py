@@ -77,7 +77,7 @@ class Supervisor:
         earlier = self._tasks.pop("check", None)
         if earlier is not None:
             earlier.cancel()
-        self._begin("check", self._check())
+        self._begin("check", self.check_events())
 
     async def close(self) -> None:
         if self.database_is_frozen:
@@ -128,7 +128,7 @@ class Supervisor:
         self._say(f"{engine} answers again after {time.monotonic() - began:.1f} s")
         self.check()
 
-    async def _check(self) -> None:
+    async def check_events(self) -> None:
         """Wait until what the broker has confirmed by now is in the cloud, and say so."""
         observer = self._farm.observer
         confirmed = set(observer.tally.look().events["ok"])

@@ -95,13 +95,13 @@ async def _draw(screen: Screen, supervisor: Supervisor, console: Console) -> Non
     }
     with (
         Live(console=console, auto_refresh=False) as live,
-        _keys(lambda key: keys.get(key, _nothing)()),
+        pressed_keys(lambda key: keys.get(key, _nothing)()),
     ):
         while not stop.is_set():
             supervisor.mend()
             figures = await screen.farm.observer.look()
             screen.take(figures, time.monotonic())
-            live.update(_screen(screen, figures), refresh=True)
+            live.update(render(screen, figures), refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), REFRESH_S)
 
@@ -129,7 +129,7 @@ def _nothing() -> None:
 
 
 @contextlib.contextmanager
-def _keys(press: Callable[[str], None]) -> Iterator[None]:
+def pressed_keys(press: Callable[[str], None]) -> Iterator[None]:
     """Call `press` with each key. Ctrl-C is a key too: as a signal it would end `make` with us."""
     if not sys.stdin.isatty():
         yield
@@ -154,7 +154,7 @@ def _keys(press: Callable[[str], None]) -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _screen(screen: Screen, figures: Figures) -> Group:
+def render(screen: Screen, figures: Figures) -> Group:
     site = screen.farm.site
     minutes, seconds = divmod(int(time.monotonic() - screen.farm.started_at), 60)
     title = Text.assemble(

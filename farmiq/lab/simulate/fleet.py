@@ -121,7 +121,7 @@ class SimulatedCamera:
 
     async def prepare(self) -> None:
         """The first picture before the first wake: a fleet draws slower than it connects."""
-        self._taken = await self._capture()
+        self._taken = await self.take_image()
 
     async def live(self, *, wakes: int | None, phase_s: float = 0.0) -> None:
         """So many wakes, with a picture each; a looping camera has its extra ones besides."""
@@ -155,7 +155,7 @@ class SimulatedCamera:
     async def wake(self, *, capture: bool = True) -> None:
         """One wake to its end, be it sleep, death or a broker that is not there."""
         self.wakes += 1
-        image = self._taken or (await self._capture() if capture else None)
+        image = self._taken or (await self.take_image() if capture else None)
         self._taken = None
         self._note("woke", pending=len(self.camera.card))
         try:
@@ -213,7 +213,7 @@ class SimulatedCamera:
         if isinstance(act, Delete):
             await self._delete(act.image)
         elif isinstance(act, Shoot):
-            await self._happens(Captured(await self._capture()))
+            await self._happens(Captured(await self.take_image()))
 
     async def _send(self, broker: mqtt.Client, dies_after: int | None) -> int | None:
         """All that is to go; returns how many frames the battery still gives."""
@@ -245,7 +245,7 @@ class SimulatedCamera:
 
     # --- the card
 
-    async def _capture(self) -> Image:
+    async def take_image(self) -> Image:
         """A picture on the card, and in the journal, before anything of it leaves."""
         self._captures += 1
         number, at = self._captures, self._clock()

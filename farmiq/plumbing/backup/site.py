@@ -9,7 +9,7 @@ import io
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -80,15 +80,21 @@ class Site:
 
     def run(self, say: Say) -> Base:
         """One backup of everything; the changes after it need `stream`."""
-        say("database   copying")
+        base = self._copy_database(say)
+        self.copy_bucket(say)
+        marks.note(self.url, marks.COPY, at=base.ended_at)
+        return base
+
+    def _copy_database(self, say: Say) -> Base:
+        """With the files of the settings, which are read first: what is missing is said at once."""
         self._prepare_repository()
+        files = self._tar()
+        say("database   copying")
         base = database.run(self.repository, self.url, programs=self.programs)
         say(f"database   {base.id}  {base.size_bytes / 1e6:,.1f} MB packed")
         if self.files:
-            written = self.repository.write(f"{FILES}{base.id}.tar.gz", streams.packed(self._tar()))
+            written = self.repository.write(f"{FILES}{base.id}.tar.gz", streams.packed([files]))
             say(f"files      {written.size_bytes / 1e6:,.1f} MB packed")
-        self.copy_bucket(say)
-        marks.note(self.url, marks.COPY, at=base.ended_at)
         return base
 
     def copy_bucket(self, say: Say) -> None:
@@ -219,29 +225,17 @@ class Site:
         archive = WalArchive(self.repository, self.url, spool=self.spool, programs=self.programs)
         is_new = archive.prepare()
 
-        def by_the_clock() -> None:
-            next_bucket = 0.0
-            is_broken: bool | None = True if is_new else None
-            while not stop.is_set():
-                try:
-                    if is_broken is None:
-                        is_broken = bool(self.lost_changes())
-                    if is_broken or self._base_is_due(base_hours):
-                        self.run(_log)
-                        is_broken = False
-                        next_bucket = time.monotonic() + bucket_hours * 3600
-                        self.prune(days=days, at_least=at_least)
-                    elif time.monotonic() >= next_bucket:
-                        self.copy_bucket(_log)
-                        next_bucket = time.monotonic() + bucket_hours * 3600
-                    stop.wait(min(60.0, bucket_hours * 3600))
-                except _PASSING as error:
-                    LOG.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
-                    stop.wait(_AGAIN_S)
-
         with ThreadPoolExecutor(thread_name_prefix="backup") as threads:
             loops = [
-                threads.submit(by_the_clock),
+                threads.submit(
+                    self._copy_by_the_clock,
+                    stop,
+                    base_hours,
+                    bucket_hours,
+                    days,
+                    at_least,
+                    is_broken=True if is_new else None,
+                ),
                 threads.submit(self._copy_as_it_comes, stop, wal_s),
             ]
             for loop in loops:
@@ -252,6 +246,32 @@ class Site:
                 stop.set()
         for loop in loops:
             loop.result()
+
+    def _copy_by_the_clock(
+        self, stop: threading.Event, base_hours: float, bucket_hours: float, days: float,
+        at_least: int, *, is_broken: bool | None,
+    ) -> None:  # fmt: skip
+        """Until `stop`; `is_broken` says whether changes after the newest base are missing."""
+        next_bucket = 0.0
+        whole: Base | None = None  # until its images are there too
+        while not stop.is_set():
+            try:
+                if is_broken is None:
+                    is_broken = bool(self.lost_changes())
+                if is_broken or self._base_is_due(base_hours):
+                    whole = self._copy_database(_log)
+                    is_broken, next_bucket = False, 0.0
+                if time.monotonic() >= next_bucket:
+                    self.copy_bucket(_log)
+                    next_bucket = time.monotonic() + bucket_hours * 3600
+                if whole is not None:
+                    marks.note(self.url, marks.COPY, at=whole.ended_at)
+                    whole = None
+                    self.prune(days=days, at_least=at_least)
+                stop.wait(min(60.0, bucket_hours * 3600))
+            except _PASSING as error:
+                LOG.warning("backup.failed", error=str(error), wait_s=_AGAIN_S)
+                stop.wait(_AGAIN_S)
 
     def _await_repository(self, stop: threading.Event) -> bool:
         """Wait until it is known whose backups the repository has; False if it is to stop."""
@@ -408,10 +428,16 @@ class Site:
         bases = database.bases(self.repository)
         return database.missing(self.repository, bases[-1]) if bases else []
 
-    def _tar(self) -> Iterator[bytes]:
-        """Configuration is small: it is packed in memory."""
+    def _tar(self) -> bytes:
+        """Configuration is small: it is packed in memory. Raises BackupError."""
         buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for path in self.files:
-                archive.add(path)
-        yield buffer.getvalue()
+        try:
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                for path in self.files:
+                    archive.add(path)
+        except OSError as error:
+            raise BackupError(
+                f"{error.filename} of BACKUP_FILES cannot be read ({error.strerror}): "
+                "nothing was copied"
+            ) from None
+        return buffer.getvalue()

@@ -146,7 +146,7 @@ class Link:
                 # Two missed heartbeats: the broker is gone.
                 async with asyncio.timeout(2 * self._heartbeat_s):
                     answer = await self._next()
-                self._hear(answer)
+                self.hear(answer)
         except (OSError, TimeoutError, exceptions.PAMQPException) as error:
             self._end(
                 error
@@ -162,7 +162,7 @@ class Link:
             await asyncio.sleep(self._heartbeat_s / 2)
             self._writer.write(frame.marshal(heartbeat.Heartbeat(), 0))
 
-    def _hear(self, method: object) -> None:
+    def hear(self, method: object) -> None:
         match method:
             case commands.Basic.Ack():
                 for batch in self._answered(method.delivery_tag, many=method.multiple):

@@ -113,7 +113,17 @@ def small(data: bytes, *, max_pixels: int = MAX_PIXELS, side_px: int = THUMBNAIL
         picture.draft("RGB", (side_px * 2, side_px * 2))
         # Made small before it is turned: turning makes a copy.
         picture.thumbnail((side_px, side_px))
-        return ImageOps.exif_transpose(picture).convert("RGB")
+        return _upright(picture).convert("RGB")
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turned as its EXIF says; rubbish there says nothing, and the picture stays as it is."""
+    try:
+        return ImageOps.exif_transpose(picture)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever its parser makes of hostile bytes
+        return picture
 
 
 def check(data: bytes) -> Picture:

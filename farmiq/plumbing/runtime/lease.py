@@ -85,7 +85,7 @@ class LeaderLease:
     async def run_as_leader(self, work: Callable[[], Awaitable[None]]) -> NoReturn:
         ACTIVE.labels(name=self._name).set_function(lambda: self._fence is not None)
         while True:
-            await self._until_mine()
+            await self.acquire()
             try:
                 await self._while_mine(work)
             finally:
@@ -98,11 +98,11 @@ class LeaderLease:
             if self._lost.is_set():
                 await asyncio.Event().wait()
             try:
-                await self._renew()
+                await self.renew()
             except db.UNAVAILABLE:
                 await backoff.wait()
 
-    async def _until_mine(self) -> None:
+    async def acquire(self) -> None:
         backoff = Backoff(cap_s=2.0)
         while True:
             began = time.monotonic()
@@ -136,7 +136,7 @@ class LeaderLease:
     async def _until_lost(self) -> None:
         while not self._lost.is_set():
             try:
-                await self._renew()
+                await self.renew()
             except db.UNAVAILABLE as error:
                 self._log.warning("turn.database_away", error=db.first_line(error))
             with contextlib.suppress(TimeoutError):
@@ -144,7 +144,7 @@ class LeaderLease:
                     await self._lost.wait()
         self._log.warning("turn.lost", reason="another gateway has taken over")
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
         began = time.monotonic()
         async with db.autocommit(self._pool) as tx:
             mine = await renew(tx, self._name, self._holder, self._fence, lasts_s=self._lasts_s)

@@ -18,7 +18,7 @@ RUNS = prometheus_client.Counter(
 LAST_RUN = prometheus_client.Gauge(
     "farmiq_chore_last_success_seconds", "When a chore last went well, Unix time", ["chore"]
 )
-# A machine's clock may be set while a chore waits for its hour: it looks again that often.
+# A machine's clock may be set while a job waits for its hour: it looks again that often.
 _LOOK_S = 60.0
 
 

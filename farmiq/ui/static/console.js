@@ -91,8 +91,11 @@ async function refresh() {
     // Signed out, or a page that was kept while there was no link.
     if (answer.status === 401 || (answer.ok && document.body.dataset.kept)) return location.reload();
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-    swap(await answer.text(), asked);
+    const html = await answer.text();
     fetched = true;
+    // Paused meanwhile: the page stays as it is.
+    if (paused) wanted = true;
+    else swap(html, asked);
   } catch {
     fetched = false;
     wanted = true;

@@ -55,13 +55,17 @@ CLOUD = {
     "retention": "/settings/retention", "audit": "/settings/audit", "sites": "/sites",
     "site": "/sites/{site}", "camera": "/devices/camera/{camera}", "programs": "/programs",
     "program": "/programs/{program}", "dishes": "/sites/{site}/dishes",
+    "image": "/sites/images/{image}", "dead-letters": "/delivery/dead-letters",
+    "schedule": "/sites/{site}/cameras/{camera}/schedule?cron=0 */2 * * *",
+    "alert-windows": "/alerts/windows", "about": "/settings/about",
 }  # fmt: skip
 EDGE = {
     "today": "/", "weighings": "/weighings", "weighing": "/weighings/{weighing}",
     "readings": "/readings", "sensor": "/readings/barn-1-climate/temperature",
     "devices": "/devices", "device": "/devices/barn-1-climate",
     "station": "/devices/barn-1-station", "delivery": "/delivery", "records": "/records",
-    "records-all": "/records?of=all", "keys": "/keys",
+    "records-all": "/records?of=all", "keys": "/keys", "dead-letters": "/delivery/dead-letters",
+    "quarantine": "/delivery/quarantine", "losses": "/delivery/losses",
 }  # fmt: skip
 # Whatever a person would look at is there: estimates, days of figures, images of cameras.
 IS_THERE = """
@@ -161,15 +165,14 @@ def see_cloud(browser: Browser, engines: stack.Stack, site: provision.Site) -> l
         databases.connected(admin_url, autocommit=True) as connection,
     ):
         connection.execute("set row_security = off")
-        ((weighing, alert, place, camera, program),) = connection.execute(
+        ((weighing, alert, place, camera, program, image),) = connection.execute(
             """
             select (select session_id from inference_events
                 where payload ->> 'low_kg' is not null limit 1),
               (select episode_id from alert_episodes where state = 'active' limit 1),
-              d.site_id, d.device_id, s.program_id
-            from devices d join sites s using (site_id)
-            where exists (select from device_images i where i.device_id = d.device_id
-              and i.status = 'complete') limit 1
+              d.site_id, d.device_id, s.program_id, i.image_id
+            from devices d join sites s using (site_id) join device_images i using (device_id)
+            where i.status = 'complete' limit 1
             """
         ).fetchall()
         now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -187,7 +190,7 @@ def see_cloud(browser: Browser, engines: stack.Stack, site: provision.Site) -> l
         for name, address in CLOUD.items():
             found = address.format(
                 weighing=weighing, alert=alert, site=place, camera=camera, program=program,
-                batch=life.flocks[0].batch_id, span=span,
+                image=image, batch=life.flocks[0].batch_id, span=span,
             )  # fmt: skip
             visitor.see(found, f"demo-{name}", recount=recount)
         return visitor.wrong

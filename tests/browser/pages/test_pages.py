@@ -120,6 +120,7 @@ NO_PAGES = {
     "/telemetry/{device_id}/{metric_type}.csv", "/telemetry/{device_id}/{metric_type}.parquet",
     "/images/{media_id}", "/images/{media_id}/small",
     "/sites/{site_id}/dishes/{device_id}/time-lapse.webp",
+    "/sites/{site_id}/dishes/{device_id}/time-lapse.mp4",
     "/sign-in/code", "/settings/account/second-factor/setup",
 }  # fmt: skip
 # What live updates fetch again: the same macros as the page, whose visit fetches them.

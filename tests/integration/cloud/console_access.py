@@ -95,6 +95,7 @@ LINES = [
         "GET /sites/{site_id}/parts",
         "GET /sites/{site_id}/dishes",
         "GET /sites/{site_id}/dishes/{device_id}/time-lapse.webp",
+        "GET /sites/{site_id}/dishes/{device_id}/time-lapse.mp4",
         "GET /sites/{site_id}/cameras/{device_id}/schedule",
         "GET /sites/images/{image_id}",
         "GET /sites/images/{image_id}/file",

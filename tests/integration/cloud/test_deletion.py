@@ -18,6 +18,7 @@ from farmiq.plumbing.storage import objects
 from tests.conftest import Database
 from tests.sql import catalog, two_companies
 from tests.sql.two_companies import NOT_OF_A_COMPANY, Two
+from tests.support.until import until
 
 # The companies of these tests have the same names, and one bucket.
 pytestmark = pytest.mark.xdist_group("deletion")
@@ -132,6 +133,38 @@ async def test_a_company_goes_whole_and_the_other_stays_as_it_is(
     result = await asyncio.to_thread(CliRunner().invoke, app, ["delete", "ls"])
     assert result.exit_code == 1
     assert "NOT WHAT IT WAS" in result.output
+
+
+async def test_a_company_goes_while_a_service_locks_its_rows_in_another_order(
+    cloud_db: Database, two: Two, bucket: objects.Bucket, tmp_path: Path
+) -> None:
+    """Each would wait for the other: ours gives way, before anything has gone."""
+    await fill(bucket, two)
+    with psycopg.connect(cloud_db.admin_url) as service:
+        service.execute("set deadlock_timeout = '1h'")  # it is not the one that finds out
+        service.execute("select from weight_sessions where tenant_id = 'one' for update")
+        deleting = asyncio.create_task(
+            run("company", "one", "--confirm", "one", "--medicines", str(tmp_path / "medicines"))
+        )
+        await until(lambda: _is_waiting(cloud_db) or deleting.done())
+        assert all([await bucket.keys(prefix) for prefix in prefixes(two, "one")])
+        await asyncio.to_thread(
+            service.execute, "update alert_states set heard_at = now() where tenant_id = 'one'"
+        )
+        service.commit()
+    await deleting
+    left, _ = everything(cloud_db, two)
+    assert {table for table, rows in left.items() if rows} == set()
+
+
+def _is_waiting(database: Database) -> bool:
+    """Whether somebody waits for a lock."""
+    with psycopg.connect(database.admin_url) as connection:
+        query = (
+            "select from pg_locks join pg_stat_activity using (pid) "
+            "where not granted and datname = current_database()"
+        )
+        return connection.execute(query).fetchone() is not None
 
 
 async def test_a_device_goes_out_of_tables_and_of_archived_readings(

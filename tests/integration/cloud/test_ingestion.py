@@ -585,14 +585,14 @@ async def test_batches_wait_for_a_slow_consumer_and_leave_the_backlog_at_the_edg
     # A busy machine may be slower than a queue that stands still.
     monkeypatch.setattr(backpressure, "MAX_HOLD_S", 120.0)
     monkeypatch.setattr(backpressure, "STALLED_S", 120.0)
-    look, looked = backpressure.Backpressure._look, asyncio.Event()
+    look, looked = backpressure.Backpressure.look, asyncio.Event()
 
     async def look_and_tell(self: backpressure.Backpressure, channel: Any) -> None:
         await look(self, channel)
         if self._depths:
             looked.set()
 
-    monkeypatch.setattr(backpressure.Backpressure, "_look", look_and_tell)
+    monkeypatch.setattr(backpressure.Backpressure, "look", look_and_tell)
     settings = cloud.settings.model_copy(update={"ingestion_waiting": 40})
     async with _serving(cloud, settings, tasks) as client:
         await until(lambda: ready(client.server))

@@ -165,8 +165,8 @@ async def test_dish_is_compared_with_its_first_image_and_a_second_reference_lose
     assert first.dish.reference is not None
     assert await service.assess_images(pool, bucket) == {"count": 1}
     with pytest.raises(service.OtherReferenceError):
-        await service._store(pool, late, first, None)
-    await service._release(pool, late, retry_s=0)
+        await service.store_assessed(pool, late, first, None)
+    await service.release(pool, late, retry_s=0)
     assert await service.assess_images(pool, bucket) == {"count": 1}
     seen = farm.rows(
         "select covered_change, covered_quality, dish_problem, dish_series_id is not null"

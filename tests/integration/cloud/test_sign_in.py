@@ -41,6 +41,11 @@ class Browser:
             assert int(answer.headers["retry-after"]) > 0
         return answer.status_code
 
+    async def sign_out(self) -> int:
+        page = (await self.client.get("/settings/account", headers={"accept": "text/html"})).text
+        (csrf, *_) = re.findall(r'name="csrf" value="([^"]+)"', page)
+        return (await self.client.post("/sign-out", data={"csrf": csrf})).status_code
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -133,3 +138,29 @@ async def test_flood_of_sign_ins_is_refused_at_once_and_another_network_gets_thr
 
     assert await honest == 303
     assert set(await asyncio.gather(*flood)) == {401, 429}
+
+
+async def test_sign_ins_sign_outs_and_a_bounded_number_of_wrong_tries_are_in_the_audit_log(
+    browser: Callable[[str], Browser], cloud_db: Database
+) -> None:
+    for network in ("203.0.113", "192.0.2", "192.0.3"):
+        stranger = browser(f"{network}.5")
+        tries = [await stranger.sign_in(password="wrong password") for _ in range(5)]
+        assert tries == [401] * 5
+        assert await stranger.sign_in(email="nobody@example.com") == 401
+    hers = browser(HOME)
+    assert await hers.sign_in() == 303
+    assert await hers.sign_out() == 303
+
+    with databases.connected(cloud_db.admin_url) as connection:
+        noted = connection.execute(
+            "select actor, action, email, detail from user_actions where action ~ '^sign_' "
+            "order by action_id"
+        ).fetchall()
+    assert [row[1:] for row in noted] == [
+        *[("sign_in_failed", ANNA, "password 203.0.113.0/24")] * 5,
+        *[("sign_in_failed", ANNA, "password 192.0.2.0/24")] * 5,
+        ("sign_in", ANNA, "password 198.51.100.0/24"),
+        ("sign_out", ANNA, ""),
+    ]
+    assert {row[0] for row in noted} == {ANNA}

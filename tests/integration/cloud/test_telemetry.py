@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from farmiq.cloud import sink
-from farmiq.cloud.bus import TELEMETRY_DEAD_LETTERS, TELEMETRY_QUEUE, TOPOLOGY
+from farmiq.cloud.bus import TELEMETRY, TELEMETRY_QUEUE, TOPOLOGY
 from farmiq.cloud.telemetry import service
 from farmiq.plumbing import db, http
 from farmiq.plumbing.bus import amqp
@@ -114,13 +114,13 @@ async def test_poison_goes_to_the_dead_letters_with_its_bytes_and_the_rest_is_st
     await until(lambda: cloud.rows("select count(*) from telemetry_readings") == [(2,)])
 
     async def dead() -> bool:
-        return await amqp.depth(url, TELEMETRY_DEAD_LETTERS) == (1, 0)
+        return await amqp.depth(url, TELEMETRY.dead_letters) == (1, 0)
 
     await until(dead)
     assert await amqp.depth(url, TELEMETRY_QUEUE) == (0, 1)
     async with amqp.connection(url, name="test") as connection:
         channel = await connection.channel()
-        message = await (await channel.get_queue(TELEMETRY_DEAD_LETTERS)).get()
+        message = await (await channel.get_queue(TELEMETRY.dead_letters)).get()
         assert message is not None
         assert message.body == poison
         await message.ack()

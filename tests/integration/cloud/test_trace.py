@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from farmiq import trace
+from farmiq import trace, trace_hops
 from farmiq.cloud import bus, sink
 from farmiq.cloud.alerts import service as alerts
 from farmiq.cloud.feed import service as feed
@@ -68,7 +68,7 @@ async def test_a_dead_letter_says_its_reason_and_the_next_command(
     assert "a dead letter after 1 attempts" in hops[2].note
     assert "missing required field" in hops[2].note
     assert hops[2].next.endswith(f"farmiq dlq redrive --event-id {event['event_id']}")
-    assert not trace.is_delivered(hops)
+    assert not trace_hops.is_delivered(hops)
 
 
 async def test_an_alert_of_an_edge_is_followed_to_its_episode(
@@ -81,7 +81,7 @@ async def test_an_alert_of_an_edge_is_followed_to_its_episode(
     async def last(event: dict[str, Any], sites: trace.Sites) -> tuple[bool, str]:
         hops = await trace.trace(UUID(event["event_id"]), sites)
         assert [hop.place for hop in hops[-2:]] == [bus.EDGE.queue, "alert_episodes"]
-        return trace.is_delivered(hops), " ".join(hop.note for hop in hops[-2:])
+        return trace_hops.is_delivered(hops), " ".join(hop.note for hop in hops[-2:])
 
     for event in (opened, closed):
         _owe(edge_db, event)
@@ -144,7 +144,7 @@ async def test_a_reading_that_goes_in_aggregates_waits_for_nothing(
         hops = await trace.trace(event_id, trace.Sites(edge_db.url, cloud_url))
         last = [hop for hop in hops if hop.is_visible][-1]
         assert "not sent by itself: co2 goes as aggregates (`farmiq metric ls`)" in last.note
-        assert trace.is_delivered(hops)
+        assert trace_hops.is_delivered(hops)
 
 
 async def test_last_is_the_event_that_waits_and_else_the_newest_in_the_cloud(

@@ -216,7 +216,7 @@ async def test_reading_of_an_aggregated_metric_is_not_lost(
             (event_id, TENANT_ID),
         )
 
-    await Supervisor(farm, said.append)._check()
+    await Supervisor(farm, said.append).check_events()
 
     assert said[0].startswith("all 0 confirmed events are in the cloud: 0 lost")
     assert said[0].endswith("; 1 more went as aggregates")

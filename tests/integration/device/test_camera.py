@@ -14,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from farmiq.device.capture import camera, folder
+from farmiq.config.device import HardwareSettings
+from farmiq.device.capture import camera, folder, sources
 from farmiq.device.capture.camera import CameraError
 from farmiq.device.capture.folder import Folder
 from farmiq.plumbing.images import decoding
+from farmiq.plumbing.tls import Tls
 from tests.integration.device.pictures import picture
+from tests.support.authority import Authority
 from tests.support.until import until
 
 AT = datetime(2026, 11, 15, tzinfo=UTC)
@@ -26,7 +29,7 @@ Answer = Callable[[dict[str, str]], bytes]
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[str]:
+async def serving(answer: Answer, *, tls: Tls | None = None) -> AsyncIterator[str]:
     """An HTTP server that answers each request by its headers; gives host:port."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +40,7 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
             await writer.drain()
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls.server() if tls else None)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -65,6 +68,23 @@ async def test_snapshot_is_told_by_its_bytes() -> None:
         taken = await shot(f"http://{host}/snapshot")
     assert taken.data == body
     assert (taken.content_type, taken.width, taken.height) == ("image/png", 64, 48)
+
+
+async def test_snapshot_by_https_is_taken_from_a_camera_of_the_settings_authority(
+    tmp_path: Path,
+) -> None:
+    """Cameras have certificates of the farm's own, which no system knows."""
+    authority = Authority(tmp_path / "tls")
+    async with serving(lambda _: http("200 OK", picture()), tls=authority.tls) as host:
+        address = {"AGENT_CAMERA_URL": f"https://{host}/", "AGENT_CAMERA_SECONDS": "60"}
+        trusted = {**address, "FARMIQ_TLS_CA_FILE": str(authority.ca_file)}
+        for given_, answers in ((trusted, True), (address, False)):
+            there = sources.camera_of(HardwareSettings.load_some(given_))
+            try:
+                with contextlib.nullcontext() if answers else pytest.raises(CameraError):
+                    assert (await there.take()).content_type == "image/jpeg"
+            finally:
+                await there.close()
 
 
 async def test_snapshot_with_basic_login_is_taken() -> None:
@@ -278,7 +298,7 @@ def test_picture_whose_decoder_is_killed_waits_and_is_set_aside_after_a_few_time
     (tmp_path / "good.png").write_bytes(picture(kind="PNG"))
     there = Folder(tmp_path)
     looks = folder.RETRY_SCANS * folder.MAX_DECODER_FAILURES
-    found = [shot for _ in range(looks) if (shot := there._scan({})) is not None]
+    found = [shot for _ in range(looks) if (shot := there.scan({})) is not None]
     assert len(found) == (kills < folder.MAX_DECODER_FAILURES)
     assert (tmp_path / folder.REJECTED / "good.png").exists() is (
         kills == folder.MAX_DECODER_FAILURES

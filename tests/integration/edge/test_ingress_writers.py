@@ -261,7 +261,7 @@ async def test_receipts_that_pile_up_are_dropped_and_nobody_who_does_not_ask_get
     waiting = Receipts(broker.publish, wanted=lambda asked: asked == place)
     for _ in range(60):
         waiting.add({place: (tuple(ids.new() for _ in range(500)), {}), other: ((ids.new(),), {})})
-    await waiting._send()
+    await waiting.send_pending()
 
     assert sum(len(one.event_ids) for one in broker.receipts) == 20_000
 

@@ -144,7 +144,7 @@ async def test_whoever_slept_through_its_lease_asks_before_it_goes_on(
     pool: db.Pool, edge_db: Database
 ) -> None:
     leader = LeaderLease(pool, name="door", holder="a", lasts_s=60)
-    await leader._until_mine()
+    await leader.acquire()
     await leader.confirm()
     leader._sure_until = 0.0  # as after a long sleep
     await leader.confirm()
@@ -208,10 +208,10 @@ async def test_a_holder_frozen_while_it_renews_does_not_keep_the_lease(
         ) as frozen_pool,
     ):
         frozen = LeaderLease(frozen_pool, name="door", holder="a", lasts_s=60)
-        await frozen._until_mine()
+        await frozen.acquire()
         with databases.connected(edge_db.admin_url) as owner:
             owner.execute("select from leases for update")
-            renewing = asyncio.create_task(frozen._renew())
+            renewing = asyncio.create_task(frozen.renew())
             await until(lambda: rows(edge_db, WAITS_FOR_A_LOCK) == [(1,)])
             to_frozen.swallowing = True
         ahead(edge_db, hours=1)

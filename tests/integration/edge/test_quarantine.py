@@ -106,7 +106,7 @@ class TestAlerts:
         async def broken(*_: Any) -> None:
             raise psycopg.OperationalError("gone")
 
-        monkeypatch.setattr(quarantine, "_limit_subjects", broken)
+        monkeypatch.setattr(quarantine, "limit_subjects", broken)
         with pytest.raises(psycopg.OperationalError):
             await handlers.commit(pool, [(TOPIC, message(tenant_id="t-2"))])
         assert rows(edge_db, "select count(*) from quarantine") == [(0,)]

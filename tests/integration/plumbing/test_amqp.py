@@ -189,10 +189,10 @@ async def test_a_message_that_is_never_confirmed_is_a_problem(
     monkeypatch.setattr(amqp, "CONFIRMED_WITHIN_S", 0.0)
     await publisher.publish(outgoing(b"0"), timeout_s=60)
     await until(lambda: well(publisher))
-    hear = Link._hear
+    hear = Link.hear
     with monkeypatch.context() as patch:
         patch.setattr(
-            Link, "_hear", lambda self, said: isinstance(said, Basic.Ack) or hear(self, said)
+            Link, "hear", lambda self, said: isinstance(said, Basic.Ack) or hear(self, said)
         )
         unheard = asyncio.create_task(publisher.publish(outgoing(b"1"), timeout_s=60))
         await until(lambda: says(publisher, "does not confirm"))

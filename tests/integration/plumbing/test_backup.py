@@ -728,6 +728,34 @@ def test_stream_ends_with_the_error_that_no_later_attempt_mends(
     assert error.value is other
 
 
+def test_bucket_that_is_away_costs_no_further_copy_of_the_database(
+    backed_up: site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first stream begins with a copy; one for each attempt would fill the repository."""
+    monkeypatch.setattr(site, "_AGAIN_S", 1.5)
+    attempts = []
+    copy_bucket = site.Site.copy_bucket
+
+    def counted(each: site.Site, say: site.Say) -> None:
+        attempts.append(say)
+        copy_bucket(each, say)
+
+    monkeypatch.setattr(site.Site, "copy_bucket", counted)
+    away = objects.Source(f"http://id:secret@127.0.0.1:{free_port()}/none")
+    with streaming(dataclasses.replace(backed_up, bucket=away)):
+        wait_for(lambda: len(attempts) >= 3)
+    assert len(database.bases(backed_up.repository)) == 1
+
+
+def test_file_of_the_settings_that_is_missing_is_said_before_anything_is_copied(
+    backed_up: site.Site, place: Path
+) -> None:
+    wrong = dataclasses.replace(backed_up, files=(place / "key", place / "no such file"))
+    with pytest.raises(BackupError, match=r"no such file of BACKUP_FILES cannot be read"):
+        wrong.run(_quiet)
+    assert backed_up.repository.names(database.BASE) == []
+
+
 def test_restore_goes_where_the_owners_address_has_tls(backed_up: site.Site, place: Path) -> None:
     backed_up.run(_quiet)
     parts = urlsplit(backed_up.url)

@@ -66,11 +66,11 @@ def test_backup_on_the_disk_of_its_site_is_told_by_the_doctor(tmp_path: Path) ->
         "FARMIQ_BACKUP_KEY_FILE": str(tmp_path / "key"),
         "FARMIQ_BACKUP_SPOOL": str(tmp_path),
     }
-    detail, remedy = site_checks._backups("edge", settings)
+    detail, remedy = site_checks.backups_finding("edge", settings)
     assert "on the disk of what it is a copy of" in detail
     assert "mount another machine's disk" in remedy
     # Another file system: what it holds is never looked at.
-    assert site_checks._backups("edge", settings | {"FARMIQ_BACKUP_SPOOL": "/proc"})[1] == ""
+    assert site_checks.backups_finding("edge", settings | {"FARMIQ_BACKUP_SPOOL": "/proc"})[1] == ""
 
 
 async def _doctor(database: Database) -> tuple[str, str]:

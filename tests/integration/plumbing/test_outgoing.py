@@ -108,7 +108,7 @@ async def test_names_of_one_owner_that_hang_do_not_hold_back_another(
         return []
 
     # No name server that hangs can be had on loopback without changing the machine's own.
-    monkeypatch.setattr(outgoing, "_addresses", hang)
+    monkeypatch.setattr(outgoing, "addresses_of", hang)
     monkeypatch.setattr(outgoing, "RESOLVE_S", 0.2)
     try:
         hanging = [

@@ -17,17 +17,19 @@ import psycopg
 import pytest
 
 from farmiq.lab import stack
-from farmiq.plumbing import db, http, http_client
+from farmiq.plumbing import db, http, http_client, otlp
 from farmiq.plumbing.bus import amqp
 from farmiq.plumbing.bus.amqp import BusDownError, Exchange, Outgoing, Queue, Topology
 from farmiq.plumbing.http import HttpServer
 from farmiq.plumbing.messaging import mqtt, nats
 from farmiq.plumbing.storage.objects import Bucket
 from farmiq.plumbing.tls import Tls
-from tests.support import brokers
+from farmiq.plumbing.tracing import Kind, Span
+from tests.support import brokers, preloaded
 from tests.support.authority import Authority
 from tests.support.balancer import balanced
 from tests.support.engines import state_dir
+from tests.support.http_receiver import http_receiver
 from tests.support.ports import free_port
 from tests.support.until import until
 
@@ -44,7 +46,7 @@ def authority(tmp_path: Path) -> Authority:
 
 async def test_running_server_and_client_follow_renewed_certificates(authority: Authority) -> None:
     port, client = free_port(), httpx2.AsyncClient(verify=authority.tls.client(), timeout=60)
-    old_client = httpx2.AsyncClient(verify=Tls(authority.ca_file)._client(), timeout=60)
+    old_client = httpx2.AsyncClient(verify=Tls(authority.ca_file).current_client(), timeout=60)
     async with _serving(port, authority.tls), client, old_client:
         url = f"https://localhost:{port}/healthz"
         assert (await client.get(url)).status_code == 200
@@ -116,6 +118,37 @@ async def test_bus_over_tls(authority: Authority, vhost: str, tmp_path: Path) ->
         )
         with pytest.raises(BusDownError, match="FARMIQ_TLS_CA_FILE"):
             await refused.publish([MESSAGE], timeout_s=30)
+
+
+async def test_commands_over_tls(authority: Authority, vhost: str, tmp_path: Path) -> None:
+    """A person's commands trust the same authority as the services."""
+    parts = urlsplit(vhost)
+    async with balanced(parts.port or 0, context=authority.tls.server()) as port:
+        login = parts.netloc.rpartition("@")[0]
+        environment = {
+            "FARMIQ_AMQP_URL": urlunsplit(
+                parts._replace(scheme="amqps", netloc=f"{login}@localhost:{port}")
+            ),
+            "FARMIQ_STATE_DIR": str(tmp_path / "no stacks"),
+        }
+        known = environment | {"FARMIQ_TLS_CA_FILE": str(authority.ca_file)}
+        done = await asyncio.to_thread(preloaded.command, "dlq", "ls", environment=known)
+        assert done.returncode == 0, done.stderr
+        refused = await asyncio.to_thread(preloaded.command, "dlq", "ls", environment=environment)
+        assert refused.returncode != 0
+
+
+async def test_collector_of_traces_over_tls(authority: Authority) -> None:
+    async with http_receiver() as collector:
+        async with balanced(collector.port, context=authority.tls.server()) as port:
+            exporter = otlp.Exporter(
+                f"https://localhost:{port}", ratio=1.0, headers={}, tls=authority.tls
+            )
+            span = Span("edge", "x", Kind.CLIENT, "a" * 32, "b" * 16, "", 1, 2, {}, ())
+            exporter.add([span])
+            async with exporter.client() as client:
+                await exporter.flush(client)
+        assert [posted.path for posted in collector.posted] == [otlp.ROUTE]
 
 
 async def test_object_store_over_tls(authority: Authority, engines: dict[str, str]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from farmiq.cloud.camera.gateway import dialects, wire
-from farmiq.cloud.camera.gateway.wire import Announcement, Chunk, Hello
+from farmiq.cloud.camera.protocol import dialects, wire
+from farmiq.cloud.camera.protocol.wire import Announcement, Chunk, Hello
 from farmiq.lab import stack
 from farmiq.lab.simulate import camera, camera_account, camera_faults, fleet
 from farmiq.lab.simulate.camera import Camera, Firmware
@@ -148,7 +148,7 @@ async def test_stranded_image_does_not_keep_a_run_from_ending(
             if each.kit.speech.dialect == "esp32cam"
         )
         firmware = Firmware(volunteers=False, answer_s=0.1, listens_s=0.1)
-        strict.camera = camera.with_image(Camera(firmware), await strict._capture())
+        strict.camera = camera.with_image(Camera(firmware), await strict.take_image())
         await strict.deliver()
         assert (strict.waiting, strict.stranded) == (1, 1)
         await strict.live(wakes=1)

@@ -41,6 +41,13 @@ async def test_bundle_says_what_is_wrong_and_has_no_secret_of_any_kind(
         {"event": "v", "password": named("field")},
         {"event": "s", "error": f"GET /b?X-Amz-Signature={named('presigned')}&a=1"},
         {"event": "p", "error": f"refused {named('metrics')} {named('file')}"},
+        {"event": "q", "error": f'wrong login {named("quo")}"te, {named("ü")}'},
+        {"event": "o", "error": f"GET /b?access_token={named('oauth')}&api_key={named('query')}"},
+        {"event": "n", "access_token": f'{named("name")}"{named("rest")}'},
+        {"event": "m", "error": json.dumps({"smtp_password": named("nested")})},
+        {"event": "l", "error": f"host=h sslpassword='{named('libpq')}'"},
+        {"event": "j", "error": f"X-Api-Key: {named('header')} Cookie: s={named('cookie')}"},
+        {"event": "i", "error": f"POST https://h/bot17:{named('telegram')}/sendMessage"},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (logs / "edge.log").write_text("old line\n" * 200_000 + text + "the last line\n")
@@ -57,6 +64,8 @@ async def test_bundle_says_what_is_wrong_and_has_no_secret_of_any_kind(
         "FARMIQ_EDGE_HTTP_PORT": str(free_port()),
         "FARMIQ_CLOUD_HTTP_PORT": str(free_port()),
         "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "edge-key.json"),
+        "AGENT_MQTT_URL": f'mqtt://u:{named("quo")}"te@127.0.0.1',
+        "FARMIQ_CLOUD_MQTT_URL": f"mqtt://u:{named('ü')}@127.0.0.1",
         "FARMIQ_BACKUP_URL": f"https://id:{named('backup')}@127.0.0.1:{free_port()}/b/f",
         "FARMIQ_BACKUP_KEY_FILE": str(tmp_path / "backup.key"),
         "API_METRICS_TOKEN": named("metrics"),

@@ -483,3 +483,9 @@ def test_viewer_cannot_request_an_image_again(farm: Farm, role: str) -> None:
         else:
             somebody.execute(ask, (wake["image_id"],))
     assert image(farm, wake, "retry_count") == (role != "viewer")
+    ((noted,),) = farm.owner.execute(
+        "select count(*) from master_data_actions where action = 'resend' "
+        "and detail ->> 'image_id' = %s",
+        (str(wake["image_id"]),),
+    ).fetchall()
+    assert noted == (role != "viewer")

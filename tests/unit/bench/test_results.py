@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bench import cameras, machine, results
+from bench import cameras, machine, results, vision
 from bench.results import Result
+from farmiq.cli import app
 
 MACHINE = machine.description()
 
@@ -68,6 +70,17 @@ def test_entries_of_other_targets_stay(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"id", "what", "value", "target", "ok", "runs", "detail"} <= set(found[0])
     page = (tmp_path / "bench.md").read_text()
     assert "| P5 | w | 3 | <= 2 | **short** | 3 |" in page
+
+
+def test_command_prints_what_stands_behind_each_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measured(*_: object) -> list[Result]:
+        detail = {"after 20 sessions": 0.034, "models": 1200}
+        return [replace(result("P21", 0.031, "<= 0.05"), detail=detail)]
+
+    monkeypatch.setattr(vision, "measure", measured)
+    answer = CliRunner().invoke(app, ["bench", "vision"])
+    assert answer.exit_code == 0, answer.output
+    assert "P21  after 20 sessions: 0.034\nP21  models: 1,200\n" in answer.output
 
 
 def test_what_is_in_the_repository_is_as_the_bench_writes_it() -> None:

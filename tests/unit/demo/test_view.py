@@ -91,7 +91,7 @@ def test_screen_fits_a_terminal_without_wrapping(width: int) -> None:
     made = screen(figures())
     made.happenings.append("12:00:00  the edge is ready again after 2.9 s")
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(view._screen(made, figures()))
+    console.print(view.render(made, figures()))
 
     lines = console.export_text().splitlines()
 
@@ -113,7 +113,7 @@ async def test_ctrl_c_is_a_key_and_the_terminal_is_given_back(
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         before = termios.tcgetattr(theirs)
-        with view._keys(pressed.put_nowait):
+        with view.pressed_keys(pressed.put_nowait):
             os.write(ours, b"k\x03")
             assert [await pressed.get(), await pressed.get()] == ["k", view.CTRL_C]
         assert termios.tcgetattr(theirs) == before

@@ -51,7 +51,7 @@ def test_every_object_is_valid_by_the_schemas_of_kubernetes() -> None:
             kubernetes_validate.validate(document, VERSION, strict=True)
             kinds.add(document["kind"])
     assert kinds == {
-        "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "Job", "Namespace",
+        "Deployment", "HorizontalPodAutoscaler", "Ingress", "Job", "Namespace",
         "NetworkPolicy", "PodDisruptionBudget", "Service",
     }  # fmt: skip
 
@@ -101,35 +101,71 @@ def test_each_route_reaches_the_service_that_answers_it() -> None:
     assert len(seen) > 60
 
 
+def resources(kustomization: Path) -> list[Path]:
+    """The files and folders that it is built from."""
+    document = documents(kustomization)[0]
+    names = [*document.get("resources", ()), *document.get("components", ())]
+    return [(kustomization.parent / name).resolve() for name in names]
+
+
+def built(kustomization: Path) -> list[dict[str, Any]]:
+    """All objects of a build, and what it generates, under the names that the code gave."""
+    found = []
+    for each in resources(kustomization):
+        found += documents(each) if each.is_file() else built(each / "kustomization.yaml")
+    for kind, name in (("ConfigMap", "configMapGenerator"), ("Secret", "secretGenerator")):
+        generated = documents(kustomization)[0].get(name, ())
+        found += [{"kind": kind, "metadata": {"name": each["name"]}} for each in generated]
+    return found
+
+
+def named_in(node: Any) -> set[tuple[str, str]]:
+    """(kind, name) of the settings and secrets that an object needs."""
+    if isinstance(node, list):
+        return {pair for each in node for pair in named_in(each)}
+    if not isinstance(node, dict):
+        return set()
+    refs = {("configMapRef", "name"): "ConfigMap", ("secretRef", "name"): "Secret"}
+    pairs = {(kind, node[ref][key]) for (ref, key), kind in refs.items() if ref in node}
+    if "defaultMode" in node:
+        pairs.add(("Secret", node["secretName"]))
+    return pairs.union(*map(named_in, node.values()))
+
+
 def test_kustomizations_name_files_that_exist() -> None:
-    for path in FILES:
-        if path.name == "kustomization.yaml":
-            for name in documents(path)[0]["resources"]:
-                found = path.parent / name
-                assert found.is_file() or (found / "kustomization.yaml").is_file(), (
-                    f"{path}: {name}"
-                )
-    listed = {
-        (path.parent / name).resolve()
-        for path in FILES if path.name == "kustomization.yaml"
-        for name in documents(path)[0]["resources"]
-    }  # fmt: skip
+    kustomizations = [path for path in FILES if path.name == "kustomization.yaml"]
+    listed = {each for path in kustomizations for each in resources(path)}
+    for each in listed:
+        assert each.is_file() or (each / "kustomization.yaml").is_file(), each
     assert {path for path in OWN if path not in listed} == set()
 
 
+@pytest.mark.parametrize("folder", ["example/pre", "example", "example/post"])
+def test_each_build_makes_the_settings_and_secrets_that_its_pods_name(folder: str) -> None:
+    """Generated names end in a hash: only what is built together finds each other."""
+    objects = built(HERE / folder / "kustomization.yaml")
+    made = {(each["kind"], each["metadata"]["name"]) for each in objects}
+    assert named_in(objects) <= made
+    assert ("Namespace", "farmiq") in made
+    assert {("Secret", "farmiq-admin"), ("ConfigMap", "farmiq-cloud")} <= made
+    settings = HERE / "example" / "settings"
+    assert settings in resources(HERE / folder / "kustomization.yaml"), "its image"
+
+
 def test_example_names_settings_that_exist_and_the_version_of_this_code() -> None:
-    example = documents(HERE / "example" / "kustomization.yaml")[0]
+    example = documents(HERE / "example" / "settings" / "kustomization.yaml")[0]
+    base = documents(HERE / "base" / "settings" / "kustomization.yaml")[0]
     known = {
         name
         for site in ("cloud", "admin")
         for name in re.findall(r"(?m)^#?(\w+)=", config.template(site))
     }
-    literals = [line for each in example["configMapGenerator"] for line in each["literals"]]
-    given = {line.partition("=")[0] for line in literals}
-    given |= set(documents(HERE / "base" / "settings.yaml")[0]["data"]) - {"FARMIQ_STATE_DIR"}
+    generators = [*example["configMapGenerator"], *base["configMapGenerator"]]
+    literals = [line for each in generators for line in each["literals"]]
+    given = {line.partition("=")[0] for line in literals} - {"FARMIQ_STATE_DIR"}
     for secret in example["secretGenerator"]:
         for file in secret.get("envs", []):
-            text = (HERE / "example" / f"{file}.example").read_text(encoding="utf-8")
+            text = (HERE / "example" / "settings" / f"{file}.example").read_text(encoding="utf-8")
             given |= set(re.findall(r"(?m)^(\w+)=", text))
     assert given <= known
     assert example["images"][0]["newTag"] == __version__

@@ -89,7 +89,7 @@ def test_status_of_a_running_agent_comes_from_its_page(
         return found
 
     found = {**asyncio.run(work()), **GOOD, **wrong}
-    monkeypatch.setattr(agent, "_fetch_status", lambda: found)
+    monkeypatch.setattr(agent, "fetch_status", lambda: found)
     result = CliRunner().invoke(app, ["agent", "status"])
     assert line in result.stdout.splitlines()
     assert result.exit_code == code

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from farmiq.plumbing import ids, otlp, tracing
+from farmiq.plumbing.tls import Tls
 from farmiq.plumbing.tracing import Span
 
 
@@ -92,7 +93,7 @@ def test_off_is_nothing_and_the_exporter_is_not_even_imported() -> None:
 
 
 def test_queue_is_bounded_and_headers_are_read() -> None:
-    exporter = otlp.Exporter("http://127.0.0.1:1", ratio=1.0, headers={})
+    exporter = otlp.Exporter("http://127.0.0.1:1", ratio=1.0, headers={}, tls=Tls())
     span = Span("s", "n", tracing.Kind.CLIENT, "a" * 32, "b" * 16, "", 1, 2, {}, ())
     before = otlp.SPANS.labels(outcome="dropped")._value.get()
     exporter.add([span] * (otlp.MAX_WAITING + 7))

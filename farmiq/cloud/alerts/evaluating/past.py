@@ -280,7 +280,7 @@ async def put_off(tx: db.Connection, series: Series, *, delay_s: float) -> None:
     await tx.execute(
         """
         update alert_rechecks set attempts = attempts + 1,
-          due_at = now() + least(%s * power(2, least(attempts, 8)), 60) * interval '1 second'
+          due_at = now() + fn_retry_delay(attempts, %s, 60)
         where tenant_id = %s and signal = %s and subject = %s and due_at <= now()
         """,
         (delay_s, series.tenant_id, series.signal, series.subject),

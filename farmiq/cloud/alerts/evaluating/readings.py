@@ -165,7 +165,7 @@ async def _put_off(tx: db.Connection, tenant_id: str, row_id: int, *, delay_s: f
     await tx.execute(
         """
         update alert_readings set attempts = attempts + 1,
-          due_at = now() + least(%s * power(2, least(attempts, 10)), 600) * interval '1 second'
+          due_at = now() + fn_retry_delay(attempts, %s, 600)
         where tenant_id = %s and id = %s
         """,
         (delay_s, tenant_id, row_id),

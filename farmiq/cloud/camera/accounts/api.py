@@ -32,8 +32,8 @@ from farmiq.cloud.camera.accounts.kinds import (
     Kind,
 )
 from farmiq.cloud.camera.accounts.store import Row
-from farmiq.cloud.identity import sign_in
-from farmiq.cloud.identity.people import AVisit, Caller, People, Visit, with_retries
+from farmiq.cloud.identity import people
+from farmiq.cloud.identity.people import AVisit, Caller, PeopleRoutes, Visit
 from farmiq.plumbing import http
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.images import pictures
@@ -68,11 +68,9 @@ NOT_UNIQUE = {
     "devices_name_idx": "a camera of this company has that name",
     "devices_company_mac_idx": "a camera of this company that is not retired has that MAC address",
 }
-MISSING = "NOT_FOUND: there is none, or not in the company that is looked at."
 WRITING = {
-    403: "FORBIDDEN: the person's role does not reach.",
+    **people.FORBIDDEN,
     409: "CONFLICT: a name or an address is taken, or it is too late.",
-    429: http.ERRORS[429],
 }
 
 
@@ -85,27 +83,15 @@ def _route(
     **options: Any,
 ) -> Callable[[Handler], Handler]:
     """A route for people who are signed in."""
-    errors = {404: MISSING, **(WRITING if method != "GET" else {}), **(responses or {})}
-    return api.route(
-        method,
-        f"{ROOT}/{path}",
-        model,
-        dependencies=[sign_in.SIGN_IN],
-        responses=errors,
-        **options,
-    )
+    errors = {404: people.MISSING, **(WRITING if method != "GET" else {}), **(responses or {})}
+    return people.route(method, f"{ROOT}/{path}", model, responses=errors, **options)
 
 
 @dataclass
-class Api(api.Routes):
-    sign_ins: sign_in.SignIns
+class Api(PeopleRoutes):
+    not_unique = NOT_UNIQUE
+
     gallery: Gallery
-
-    def __post_init__(self) -> None:
-        self.people = People(self.sign_ins, NOT_UNIQUE)
-
-    def endpoint(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        return with_retries(handler)
 
     # --- programs, sites, cameras
 
@@ -202,7 +188,9 @@ class Api(api.Routes):
             values = await _checked(caller, models.given(body.decode(raw)))
             service = await caller.become_service()
             key = await store.add(service, kind, caller.company_id, values)
-            return await _find(caller, kind, key)
+            row = await _find(caller, kind, key)
+            await store.audit(caller, "add", kind, row, values)
+            return row
 
     async def _change(
         self,
@@ -224,7 +212,9 @@ class Api(api.Routes):
                 values["proven_at"] = None
             service = await caller.become_service()
             await store.change(service, kind, caller.company_id, key, values)
-            return await _find(caller, kind, key)
+            row = await _find(caller, kind, key)
+            await store.audit(caller, "change", kind, row, values)
+            return row
 
     # --- schedule changes: preview, request, cancel. They start at the site's midnight.
 
@@ -333,12 +323,7 @@ class Api(api.Routes):
         """One image's account."""
         return await self._show(visit, IMAGES, image_id)
 
-    @api.route(
-        "GET",
-        f"{ROOT}/images/{{image_id}}/content",
-        dependencies=[sign_in.SIGN_IN],
-        **Gallery.document(),
-    )
+    @people.route("GET", f"{ROOT}/images/{{image_id}}/content", **Gallery.document())
     async def content(self, visit: AVisit, image_id: PathId) -> Response:
         """One image's bytes.
 
@@ -374,7 +359,8 @@ class Api(api.Routes):
             body.decode(raw)
             await _find(caller, ALERTS, alert_id)
             service = await caller.become_service()
-            await store.resolve(service, caller.company_id, alert_id)
+            if await store.resolve(service, caller.company_id, alert_id):
+                await store.audit(caller, "resolve", ALERTS, {"alert_id": alert_id}, {})
             return await _find(caller, ALERTS, alert_id)
 
     @_route("GET", "rollups/{level}", models.Rollup)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 
 from farmiq import api
 from farmiq.cloud.camera import mac
-from farmiq.cloud.camera.gateway import wire
+from farmiq.cloud.camera.protocol import wire
 from farmiq.cloud.identity.people import Company, CompanyFilter
 from farmiq.cloud.wake_figures import FiguresQuery
 

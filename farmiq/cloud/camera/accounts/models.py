@@ -10,6 +10,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.api import At
+from farmiq.cloud.camera.accounts import kinds
 from farmiq.cloud.completeness import Band
 from farmiq.plumbing.images.quality import Grade
 
@@ -492,7 +493,7 @@ class RollupRow(Figures):
 class Rollup(api.Model):
     """`totals` are of all that was asked for, not of this page; the same at every level."""
 
-    level: Literal["payload", "device", "session", "site", "program", "company"]
+    level: kinds.Level
     from_: Annotated[dt.date | None, Field(alias="from")]
     to: dt.date | None
     totals: Figures

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import msgspec
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from farmiq.cloud.camera.accounts.kinds import CameraFilter, Kind
+from farmiq.cloud.identity.people import Caller
 from farmiq.plumbing import db, ids
 
 Row = dict[str, Any]
@@ -56,7 +58,10 @@ async def cron_problem(connection: db.Connection, cron: str) -> str | None:
     return problem
 
 
-_TABLES = {"program_id": "pilot_programs", "site_id": "sites", "device_id": "devices"}
+_TABLES = {
+    "program_id": "pilot_programs", "site_id": "sites", "device_id": "devices",
+    "alert_id": "device_alerts",
+}  # fmt: skip
 
 
 async def add(
@@ -90,13 +95,31 @@ async def change(
     await connection.execute(statement, [*values.values(), key, company_id])
 
 
-async def resolve(connection: db.Connection, company_id: UUID, alert_id: UUID) -> None:
-    """As the service. The time of a resolved alert stays."""
-    await connection.execute(
+async def resolve(connection: db.Connection, company_id: UUID, alert_id: UUID) -> bool:
+    """As the service; whether it was open. The time of a resolved alert stays."""
+    cursor = await connection.execute(
         "update device_alerts set resolved_at = fn_now() "
         "where alert_id = %s and company_id = %s and resolved_at is null",
         (alert_id, company_id),
     )
+    return cursor.rowcount > 0
+
+
+async def audit(
+    caller: Caller, action: str, kind: Kind, row: Mapping[str, Any], detail: Mapping[str, Any]
+) -> None:
+    """As the service: who did what to a row, which is named as people know it."""
+    named = row.get(kind.key.replace("_id", "_name"), row[kind.key])
+    await caller.connection.execute(
+        """
+        insert into master_data_actions (action_id, at, actor, action, tenant_id, kind, key, detail)
+        values (%s, fn_now(), %s, %s, %s, %s, %s, %s)
+        """,
+        (
+            ids.new(), caller.email, action, caller.tenant_id, _TABLES[kind.key], str(named),
+            Jsonb(dict(detail), dumps=msgspec.json.encode),
+        ),
+    )  # fmt: skip
 
 
 async def resend(connection: db.Connection, image_id: UUID) -> None:

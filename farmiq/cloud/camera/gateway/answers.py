@@ -23,7 +23,7 @@ import psycopg
 
 from farmiq import crash, nats_users
 from farmiq.cloud.camera import waking
-from farmiq.cloud.camera.gateway import chunks, commands, dialects, store
+from farmiq.cloud.camera.gateway import camera_store, chunks, commands, store
 from farmiq.cloud.camera.gateway.chunks import (
     Action,
     CameraState,
@@ -34,7 +34,8 @@ from farmiq.cloud.camera.gateway.chunks import (
     Wait,
 )
 from farmiq.cloud.camera.gateway.store import Row
-from farmiq.cloud.camera.gateway.wire import Answer, Greeting, Missing, SendImage, Stored
+from farmiq.cloud.camera.protocol import dialects
+from farmiq.cloud.camera.protocol.wire import Answer, Greeting, Missing, SendImage, Stored
 from farmiq.cloud.camera.waking import Waking
 from farmiq.plumbing import db, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
@@ -248,7 +249,7 @@ class Answers:
     async def _answer(self, due: list[tuple[UUID, UUID]]) -> None:
         mark = await self._position.catch_up()
         async with self._writing, db.transaction(self._pool) as tx:
-            await store.lock(tx, [device_id for _, device_id in due])
+            await camera_store.lock(tx, [device_id for _, device_id in due])
             plan = _Plan(await store.now(tx))
             rows = await store.transfers(tx, [transfer_id for transfer_id, _ in due])
             # What is due may have changed while the log was read.
@@ -357,7 +358,7 @@ class Answers:
             return
         mark = await self._position.catch_up()
         async with db.transaction(self._pool) as tx:
-            waiting = await store.silent_since_hello(tx, list(greeted))
+            waiting = await camera_store.silent_since_hello(tx, list(greeted))
         next_wakes = await self._next_wakes(waiting)
         if self._position.holds(mark):
             for device_id, next_wake in next_wakes.items():
@@ -393,7 +394,7 @@ class Answers:
                 match_id = transfer_id
                 break
         async with self._writing, db.transaction(self._pool) as tx:
-            await store.lock(tx, [row.device_id])
+            await camera_store.lock(tx, [row.device_id])
             rows = await store.transfers(tx, [row.transfer_id])
             if not rows or rows[0].transfer != row.transfer:
                 return

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway.wire import (
+from farmiq.cloud.camera.protocol.wire import (
     MAX_CHUNKS,
     MAX_IMAGE_BYTES,
     Announcement,

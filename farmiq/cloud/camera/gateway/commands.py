@@ -7,9 +7,9 @@ from typing import Literal
 from uuid import UUID
 
 from farmiq.cloud.camera.command_queue import GATEWAY, MAX_QUEUED
-from farmiq.cloud.camera.gateway import dialects
-from farmiq.cloud.camera.gateway.store import Camera
-from farmiq.cloud.camera.gateway.wire import Answer, CaptureImage, Hello, NextWake, SendImage
+from farmiq.cloud.camera.gateway.camera_store import Camera
+from farmiq.cloud.camera.protocol import dialects
+from farmiq.cloud.camera.protocol.wire import Answer, CaptureImage, Hello, NextWake, SendImage
 from farmiq.plumbing import db
 
 # A command that was not sent by then expires.

@@ -9,8 +9,9 @@ import prometheus_client
 
 from farmiq import nats_users
 from farmiq.cloud.camera import registry
-from farmiq.cloud.camera.gateway import commands, dialects, logins
+from farmiq.cloud.camera.gateway import commands, logins
 from farmiq.cloud.camera.gateway.answers import LogPosition
+from farmiq.cloud.camera.protocol import dialects
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, http, log
 from farmiq.plumbing.broker import flood

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from farmiq import nats_users
-from farmiq.cloud.camera.gateway import dialects, wire
+from farmiq.cloud.camera.protocol import dialects, wire
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
 from farmiq.plumbing import db

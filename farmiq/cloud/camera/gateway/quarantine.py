@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from farmiq.cloud.camera.gateway import handlers, store
+from farmiq.cloud.camera.gateway import batches, camera_store, store
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.wire import RawMessage
+from farmiq.cloud.camera.protocol.wire import RawMessage
 from farmiq.plumbing import db, deadletters
 from farmiq.plumbing.deadletters import DeadLetter, Filter, Result
 
@@ -37,7 +37,7 @@ class CameraQuarantine:
     ) -> dict[UUID, dict[str, Any]]:
         rejected = {}
         for letter in letters:
-            outcome = await handlers.apply(
+            outcome = await batches.apply(
                 tx,
                 [RawMessage(letter.topic, letter.payload)],
                 self.timing,
@@ -90,5 +90,5 @@ async def redrive(
     """Handle the messages again, in their first order. Raises db.UNAVAILABLE."""
     if not dry_run:
         async with db.transaction(pool) as tx:
-            await store.reset_redriven(tx)
+            await camera_store.reset_redriven(tx)
     return await deadletters.redrive(pool, source, chosen, limit=limit, dry_run=dry_run)

@@ -22,11 +22,12 @@ import prometheus_client
 from psycopg import conninfo
 
 from farmiq import crash
-from farmiq.cloud.camera.gateway import handlers, jobs, logins, wire
+from farmiq.cloud.camera.gateway import batches, jobs, logins
 from farmiq.cloud.camera.gateway.answers import ENDED, Answers, LogPosition
+from farmiq.cloud.camera.gateway.batches import Outcome
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.handlers import Outcome
-from farmiq.cloud.camera.gateway.wire import RawMessage
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import RawMessage
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.config.settings import secret
@@ -259,7 +260,7 @@ class Ingest:
         ]
         async with self._writing:
             with self.attempts:
-                outcome = await handlers.commit_bisecting(
+                outcome = await batches.commit_bisecting(
                     self._pool, raw_messages, self._timing, lane=lane
                 )
         crash.here("camera.after_commit")

@@ -1,25 +1,21 @@
-"""SQL of the gateway: cameras, transfers, chunks, the end of an image, quarantine.
+"""SQL of the gateway: transfers, chunks, the end of an image, quarantine.
 
 A batch of messages is written in a fixed number of statements, whatever its size.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
 
-from farmiq.cloud.camera import registry
+from farmiq.cloud.camera.gateway.camera_store import Camera
 from farmiq.cloud.camera.gateway.chunks import CameraState, Transfer
-from farmiq.cloud.camera.gateway.wire import Announcement, Hello
 from farmiq.plumbing import db, ids, pg_binary
 
-# Current transfer of a camera whose announcement was rejected, or whose chunks contradict it.
-NOTHING_KNOWN = UUID(int=0)
 # As at the edge (C-82); less for senders that are not registered.
 MAX_RAW_BYTES = 256 * 1024
 MAX_RAW_BYTES_UNKNOWN = 16 * 1024
@@ -28,44 +24,6 @@ _MAX_REASONS = 30
 _MAX_REASON = 400
 _NUL = "\x00"
 _TRANSFER_COLUMNS = tuple(Transfer.__dataclass_fields__)
-
-
-class Camera(NamedTuple):
-    """A registered camera, in use or not.
-
-    The transfer that its chunks without a name belong to: `speaks_of`, and for messages from
-    quarantine, which are separate from what it sends now, `spoke_of`. A transfer, NOTHING_KNOWN, or
-    None: that of the next message.
-    """
-
-    mac: str
-    device_id: UUID
-    company_id: UUID
-    dialect: str
-    is_active: bool
-    pending_count: int | None
-    has_site: bool
-    speaks_of: UUID | None
-    spoke_of: UUID | None
-
-
-class WakeRequest(NamedTuple):
-    """An announcement to record; it is rejected if it is of one of the `contradicted` images."""
-
-    device_id: UUID
-    announcement: Announcement
-    waited: bool
-    contradicted: Sequence[UUID]
-
-
-class Wake(NamedTuple):
-    """An announced image, as it was before; or `problem`, an SQLSTATE, and its `message`."""
-
-    image_id: UUID
-    problem: str | None
-    message: str | None
-    is_complete: bool
-    has_transfer: bool
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -100,181 +58,6 @@ class Row:
 async def now(tx: db.Connection) -> datetime:
     time: datetime = await db.fetch_value(tx, "select fn_now()")
     return time
-
-
-# --- cameras
-
-_BY_MAC = f"""
-  select d.mac, d.device_id, d.company_id, d.dialect, d.is_active, d.pending_count,
-    d.site_id is not null, d.speaks_of, d.spoke_of
-  from devices d where d.device_id in (
-    select distinct on (d.mac) d.device_id from devices d
-    where d.mac = any(%s::text[]) and ({registry.IN_CHARGE} or (not d.is_active and not exists (
-      select from devices o where o.mac = d.mac and o.is_active)))
-    order by d.mac, d.created_at desc)
-  order by d.device_id
-"""  # noqa: S608 - the text is ours
-
-
-async def by_mac(
-    tx: db.Connection, macs: Sequence[str], *, lock: bool = False
-) -> dict[str, Camera]:
-    """By address: the camera in charge, else the last one that was retired.
-
-    Not addresses that several companies registered, if none is proven and none has a login. Locked
-    in a fixed order, before any other row of theirs.
-    """
-    for_update = " for no key update" if lock else ""
-    rows = await db.fetch_all(tx, _BY_MAC + for_update, list(macs))
-    return {row[0]: Camera(*row) for row in rows}
-
-
-async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """Lock cameras in a fixed order, before any other row of theirs."""
-    await tx.execute(
-        "select from devices where device_id = any(%s::uuid[]) order by device_id "
-        "for no key update",
-        (list(device_ids),),
-    )
-
-
-async def set_current_transfers(
-    tx: db.Connection, current: Mapping[UUID, UUID | None], *, redriven: bool
-) -> None:
-    """The cameras are locked."""
-    await tx.execute(
-        """
-        update devices d
-        set speaks_of = case when %(redriven)s then d.speaks_of else s.transfer_id end,
-          spoke_of = case when %(redriven)s then s.transfer_id else d.spoke_of end
-        from unnest(%(cameras)s::uuid[], %(transfers)s::uuid[]) as s(device_id, transfer_id)
-        where d.device_id = s.device_id
-        """,
-        {"redriven": redriven, "cameras": list(current), "transfers": list(current.values())},
-    )
-
-
-async def reset_redriven(tx: db.Connection) -> None:
-    """Redriven chunks belong to an announcement that is redriven with them, or to none."""
-    await tx.execute(
-        """
-        update devices d set spoke_of = null from (
-          select device_id from devices where spoke_of is not null
-          order by device_id for no key update) o
-        where d.device_id = o.device_id
-        """
-    )
-
-
-async def note_requests(tx: db.Connection, requests: Sequence[Row]) -> None:
-    """The next chunks without a name answer these requests, if a camera has no current transfer.
-
-    Some cameras send HELLO when they reconnect during an image and continue without another
-    announcement.
-    """
-    if requests:
-        await tx.execute(
-            """
-            update devices d set speaks_of = a.transfer_id
-            from unnest(%s::uuid[], %s::uuid[]) as a(device_id, transfer_id)
-            where d.device_id = a.device_id and d.speaks_of is null
-            """,
-            ([row.device_id for row in requests], [row.transfer_id for row in requests]),
-        )
-
-
-async def note_heard(
-    tx: db.Connection,
-    cameras: Sequence[tuple[Camera, str]],
-    hellos: Mapping[UUID, Hello] | None = None,
-) -> None:
-    """(camera, spelling of its address) of messages just now, with what HELLOs say.
-
-    The cameras are locked.
-    """
-    sent_hellos = [(hellos or {}).get(camera.device_id) for camera, _ in cameras]
-    await tx.execute(
-        """
-        with heard as (
-          select s.*, (select fn_now()) as now
-          from unnest(%s::uuid[], %s::uuid[], %s::text[], %s::integer[],
-            %s::float8[], %s::float8[], %s::text[]) as s(device_id, company_id, spelling,
-            pending_count, battery_voltage, wifi_rssi, firmware)
-        ), seen as (
-          update devices d set last_seen_at = h.now, proven_at = coalesce(d.proven_at, h.now),
-            pending_count = coalesce(h.pending_count, d.pending_count),
-            battery_voltage = coalesce(h.battery_voltage, d.battery_voltage),
-            wifi_rssi = coalesce(h.wifi_rssi, d.wifi_rssi),
-            firmware = coalesce(h.firmware, d.firmware)
-          from heard h where d.device_id = h.device_id)
-        insert into camera_states as c (device_id, company_id, since, heard_at, hello_at, spelling)
-        select h.device_id, h.company_id, h.now, h.now,
-          case when h.pending_count is not null then h.now end, h.spelling
-        from heard h order by h.device_id
-        on conflict on constraint camera_states_pkey do update set heard_at = excluded.heard_at,
-          hello_at = coalesce(excluded.hello_at, c.hello_at), spelling = excluded.spelling
-        """,
-        (
-            [camera.device_id for camera, _ in cameras],
-            [camera.company_id for camera, _ in cameras],
-            [spelling for _, spelling in cameras],
-            [hello and hello.pending_count for hello in sent_hellos],
-            [hello and hello.battery_voltage for hello in sent_hellos],
-            [hello and hello.wifi_rssi for hello in sent_hellos],
-            [hello and hello.firmware for hello in sent_hellos],
-        ),
-    )
-
-
-async def record_wakes(tx: db.Connection, requests: Sequence[WakeRequest]) -> list[Wake]:
-    """Store these wakes, or find them. The rest of the statement sees images as they were."""
-    announcements = [request.announcement for request in requests]
-    rows = await db.fetch_all(
-        tx,
-        """
-        select w.image_id, w.problem, w.message,
-          exists (
-            select from device_images i where i.image_id = w.image_id and i.status = 'complete'),
-          exists (select from camera_transfers t where t.image_id = w.image_id)
-        from unnest(%s::uuid[], %s::timestamptz[], %s::text[], %s::jsonb[], %s::text[])
-          with ordinality as r(device_id, captured_at, image_name, telemetry, contradicted, place)
-        cross join lateral fn_try_wake(
-          r.device_id, r.captured_at, r.image_name, r.telemetry, r.contradicted::uuid[]) w
-        order by r.place
-        """,
-        [request.device_id for request in requests],
-        [announcement.captured_at for announcement in announcements],
-        [announcement.image_name for announcement in announcements],
-        [
-            Jsonb(request.announcement.fields | ({"pending": True} if request.waited else {}))
-            for request in requests
-        ],
-        [f"{{{','.join(map(str, request.contradicted))}}}" for request in requests],
-    )
-    return [Wake(*row) for row in rows]
-
-
-async def silent_since_hello(tx: db.Connection, device_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of these cameras, in use, that have sent nothing since their last HELLO."""
-    rows = await db.fetch_all(
-        tx,
-        """
-        select s.device_id from camera_states s join devices d on d.device_id = s.device_id
-        where s.device_id = any(%s::uuid[]) and s.heard_at <= s.hello_at and d.is_active
-        """,
-        list(device_ids),
-    )
-    return [row[0] for row in rows]
-
-
-async def alert_unassigned(tx: db.Connection, camera: Camera, reason: str) -> None:
-    await tx.execute(
-        """
-        select fn_raise_alert(company_id => %s, alert_type => 'unassigned_device',
-          alert_date => fn_now()::date, message => %s, device_id => %s)
-        """,
-        (camera.company_id, reason, camera.device_id),
-    )
 
 
 # --- transfers
@@ -417,6 +200,23 @@ async def save_progress(tx: db.Connection, rows: Sequence[Row]) -> None:
             [row.spelling for row in rows],
         ),
     )
+
+
+async def note_requests(tx: db.Connection, requests: Sequence[Row]) -> None:
+    """The next chunks without a name answer these requests, if a camera has no current transfer.
+
+    Some cameras send HELLO when they reconnect during an image and continue without another
+    announcement.
+    """
+    if requests:
+        await tx.execute(
+            """
+            update devices d set speaks_of = a.transfer_id
+            from unnest(%s::uuid[], %s::uuid[]) as a(device_id, transfer_id)
+            where d.device_id = a.device_id and d.speaks_of is null
+            """,
+            ([row.device_id for row in requests], [row.transfer_id for row in requests]),
+        )
 
 
 async def remove(tx: db.Connection, transfer_id: UUID) -> None:

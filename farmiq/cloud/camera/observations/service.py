@@ -134,7 +134,7 @@ async def assess_images(pool: db.Pool, bucket: objects.Bucket) -> dict[str, obje
             assessed = await assess(bucket, observation, series)
         except objects.UNAVAILABLE as error:
             log.get(NAME).warning("observations.store_away", error=db.first_line(error))
-            await _release(pool, observation)
+            await release(pool, observation)
             break
         except WorkerGoneError as error:
             # Claimed again when the claim expires; the attempt counts.
@@ -142,9 +142,9 @@ async def assess_images(pool: db.Pool, bucket: objects.Bucket) -> dict[str, obje
             break
         crash.here("observations.after_put")
         try:
-            await _store(pool, observation, assessed, series)
+            await store_assessed(pool, observation, assessed, series)
         except OtherReferenceError:
-            await _release(pool, observation, retry_s=0)
+            await release(pool, observation, retry_s=0)
             continue
         ASSESSED.labels(verdict=assessed.quality.grade).inc()
         count += 1
@@ -217,7 +217,7 @@ async def _series(pool: db.Pool, observation: Observation) -> Series | None:
     return rows[0] if rows else None
 
 
-async def _release(pool: db.Pool, observation: Observation, *, retry_s: float = RETRY_S) -> None:
+async def release(pool: db.Pool, observation: Observation, *, retry_s: float = RETRY_S) -> None:
     """The attempt does not count; other images go first, if the store rejects only this one."""
     async with db.transaction(pool) as tx:
         await tx.execute(
@@ -230,7 +230,7 @@ async def _release(pool: db.Pool, observation: Observation, *, retry_s: float = 
         )
 
 
-async def _store(
+async def store_assessed(
     pool: db.Pool, observation: Observation, assessed: Assessed, series: Series | None
 ) -> None:
     """Store the results, unless another process has. Raises OtherReferenceError."""

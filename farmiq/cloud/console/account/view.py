@@ -129,10 +129,6 @@ class View:
             *((role, _(ROLES[role])) for role in RANKS if RANKS.index(role) <= mine),
         ]
 
-    @property
-    def rule_text(self) -> str:
-        return _(ROLES[self.rule]) if self.rule else ""
-
     def error(self, name: str) -> str:
         return self.errors.get(name, "")
 

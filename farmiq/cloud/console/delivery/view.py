@@ -18,7 +18,6 @@ MAX_CLOCK_OFFSET_S = 60
 DISK_FULL_PERCENT = 85
 # Counts of queues are written every 15 s: older ones are said to be old.
 COUNTS_OLD_AFTER = timedelta(minutes=2)
-MAX_PROBLEMS = 7
 
 Tone = Literal["good", "warn", "bad", "info", "muted"]
 

@@ -1,6 +1,7 @@
 """The routes of a site's dishes: the page, the time-lapse of one, and a new dish."""
 
 import asyncio
+import shutil
 from dataclasses import dataclass, field
 from typing import Annotated
 from uuid import UUID
@@ -24,6 +25,7 @@ from farmiq.ui import look
 
 DISHES = "/sites/{site_id}/dishes"
 DISH = f"{DISHES}/{{device_id}}"
+FFMPEG, MP4 = "ffmpeg", "video/mp4"
 
 
 class DishesFilter(api.Filter):
@@ -45,6 +47,7 @@ class DishPages:
             app,
             (DISHES, self.page, "GET"),
             (f"{DISH}/time-lapse.webp", self.time_lapse, "GET"),
+            (f"{DISH}/time-lapse.mp4", self.time_lapse_mp4, "GET"),
             (f"{DISH}/new", self.new_dish, "POST"),
         )
         DishApi(self.pages).add_to(app)
@@ -65,15 +68,26 @@ class DishPages:
             measured=measured,
             threshold=query.threshold,
             now=now,
+            has_mp4=shutil.which(FFMPEG) is not None,
         )
         return await self.pages.page("dishes.html", signed_in, view)
 
     async def time_lapse(self, request: Request) -> Response:
         """The images of a camera's newest dish as an animated WebP."""
+        return await self._time_lapse(request, pictures.WEBP)
+
+    async def time_lapse_mp4(self, request: Request) -> Response:
+        """The same as MP4, to send on; by the server's own ffmpeg, if it has one."""
+        return await self._time_lapse(request, MP4)
+
+    async def _time_lapse(self, request: Request, content_type: str) -> Response:
         signed_in = await self.pages.must_be_signed_in(request)
         site_id, device_id = _id(request, "site_id", "site"), _id(request, "device_id", "camera")
         async with self.pages.as_person(request, signed_in) as connection:
             frames = await queries.frames(connection, site_id, device_id)
+        ffmpeg = shutil.which(FFMPEG) if content_type == MP4 else None
+        if content_type == MP4 and ffmpeg is None:
+            raise HttpError(404, "this server has no ffmpeg: the time-lapse is a WebP alone")
         ours = [
             frame.image_url
             for frame in frames
@@ -81,19 +95,21 @@ class DishPages:
         ]
         if not ours:
             raise HttpError(404, "no images of a dish are here")
+        ending = content_type.rpartition("/")[2]
         tag = f'"{len(ours)}-{ours[-1].rpartition("/")[2]}"'
         headers = {
             "ETag": tag,
             "Cache-Control": "private, no-cache",
             "X-Content-Type-Options": "nosniff",
-            "Content-Disposition": f'inline; filename="{device_id}.webp"',
+            "Content-Disposition": f'inline; filename="{device_id}.{ending}"',
         }
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        made = await self._made([ours[index] for index in time_lapse.chosen(len(ours))])
-        return Response(made, media_type=pictures.WEBP, headers=headers)
+        keys = [ours[index] for index in time_lapse.chosen(len(ours))]
+        made = await self._made(keys, ffmpeg=ffmpeg)
+        return Response(made, media_type=content_type, headers=headers)
 
-    async def _made(self, keys: list[str]) -> bytes:
+    async def _made(self, keys: list[str], *, ffmpeg: str | None) -> bytes:
         async with self.one_at_a_time:
             images = []
             for key in keys:
@@ -105,7 +121,7 @@ class DishPages:
             data = msgspec.msgpack.encode(images)
             try:
                 made = await asyncio.to_thread(
-                    service.WORKER.call, "time_lapse", data, limits=time_lapse.LIMITS
+                    service.WORKER.call, "time_lapse", data, limits=time_lapse.LIMITS, ffmpeg=ffmpeg
                 )
             except InputRejectedError as error:
                 raise HttpError(404, f"no time-lapse can be made: {error}") from None

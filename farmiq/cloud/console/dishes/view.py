@@ -100,6 +100,7 @@ class View:
     threshold: int
     dishes: tuple[Dish, ...]
     spots: tuple[Spot, ...]
+    has_mp4: bool = False
     page: str = "sites"
 
     @property
@@ -130,6 +131,7 @@ def view(
     measured: Sequence[Measured],
     now: datetime,
     threshold: int = DEFAULT_THRESHOLD,
+    has_mp4: bool = False,
 ) -> View:
     dishes = all_dishes(cameras, measured, threshold=threshold / 100)
     return View(
@@ -139,6 +141,7 @@ def view(
         threshold=threshold,
         dishes=tuple(dishes),
         spots=tuple(_spots(dishes)),
+        has_mp4=has_mp4,
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET
 
 from farmiq.cloud.notification.contacts import ChannelValues, ContactValues
 from farmiq.ui.entry.fields import plain_reason
@@ -190,7 +189,3 @@ def new_id(name: str, taken: set[str], otherwise: str) -> str:
         number += 1
         wanted = f"{base}-{number}"
     return wanted
-
-
-def has_secrets(values: ChannelValues) -> bool:
-    return values.secrets is not UNSET

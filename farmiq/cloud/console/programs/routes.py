@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import FastAPI, Request, Response
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from farmiq import api
 from farmiq.cloud import wake_figures
+from farmiq.cloud.camera.accounts import kinds
 from farmiq.cloud.console import pages
 from farmiq.cloud.console.programs import queries
 from farmiq.cloud.console.programs import view as programs
@@ -26,7 +27,7 @@ class ProgramsFilter(api.Filter):
 
     days: Annotated[int, Field(ge=1, le=366)] = 30
     level: Annotated[
-        Literal["company", "program", "site", "session", "device", "payload"] | None,
+        kinds.Level | None,
         api.any_case(programs.LEVELS),
     ] = None
     site: UUID | None = None

@@ -1,6 +1,7 @@
--- Who added, changed or removed which person, and what people did to their own account. It is only
--- ever added to; look_at_company is of a super admin, at the company that they chose. When a person is gone, their
--- user_id in other tables (device_schedule_changes.requested_by) is still told apart by it.
+-- Who added, changed or removed which person, who signed in and out or tried to, and what people did
+-- to their own account. It is only ever added to; look_at_company is of a super admin, at the company
+-- that they chose. When a person is gone, their user_id in other tables
+-- (device_schedule_changes.requested_by) is still told apart by it.
 create table user_actions (
   action_id uuid constraint user_actions_pkey primary key,
   at timestamptz not null,
@@ -8,7 +9,8 @@ create table user_actions (
   action text not null constraint user_actions_action_known
     check (action in ('add', 'change', 'password', 'remove', 'language', 'second_factor_on',
       'second_factor_off', 'reset_second_factor', 'recovery_codes', 'recovery_code_used',
-      'end_session', 'end_other_sessions', 'second_factor_rule', 'look_at_company')),
+      'end_session', 'end_other_sessions', 'second_factor_rule', 'look_at_company', 'sign_in',
+      'sign_in_failed', 'sign_out')),
   company_id uuid not null
     constraint user_actions_company_fkey references companies (company_id),
   user_id uuid not null,

@@ -1,5 +1,5 @@
 -- The facts of weigh sessions, one row per event; weight_sessions is made from them. weight_kg is
--- the weighing's, or the weight that created or finalized named.
+-- the weighing's, or the weight that created or finalized named; animal_id is as created named it.
 create table weight_session_events (
   tenant_id text not null,
   event_id uuid not null,
@@ -15,6 +15,7 @@ create table weight_session_events (
   reason text,
   clock_suspect boolean not null default false,
   received_at timestamptz not null default now(),
+  animal_id text,
   constraint weight_session_events_pkey primary key (tenant_id, event_id)
 );
 create index weight_session_events_session_idx on weight_session_events

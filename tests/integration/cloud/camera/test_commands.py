@@ -47,7 +47,7 @@ def run(*words: str, who: str = "admin@one.farm", code: int = 0) -> Any:
 def test_image_in_a_list_has_the_time_of_this_machine() -> None:
     known = dict.fromkeys(("image_id", "quality", "device_name", "image_name"), "x")
     row = {**known, "captured_at": AT, "status": "complete", "resend_requested_at": None}
-    assert f"  {terminal.local(AT)}  complete" in camera._image(row)[0]
+    assert f"  {terminal.local(AT)}  complete" in camera.image_line(row)[0]
 
 
 def first_day() -> None:

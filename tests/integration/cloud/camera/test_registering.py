@@ -8,7 +8,7 @@ import pytest
 
 from farmiq.cloud.camera import registration
 from farmiq.cloud.camera.accounts.api import ROOT
-from farmiq.cloud.camera.gateway import store
+from farmiq.cloud.camera.gateway import camera_store
 from farmiq.plumbing import db
 from tests.integration.cloud.camera.conftest import Accounts
 from tests.support import databases
@@ -54,6 +54,16 @@ async def test_a_company_gets_a_program_a_site_and_a_camera(accounts: Accounts) 
     assert (await accounts.got("devices", active="false"))["devices"] == []
     assert (await accounts.got("sites", program=program))["sites"]
     assert (await accounts.got("programs", type="control"))["programs"] == []
+    await accounts.done("PATCH", f"devices/{camera}", {"device_name": "Device-002"})
+    with databases.connected(accounts.database.admin_url) as connection:
+        noted = connection.execute(
+            "select actor, action, kind, key from master_data_actions order by action_id"
+        ).fetchall()
+    assert [row[1:] for row in noted] == [
+        ("add", "pilot_programs", "Trial"), ("add", "sites", "Barn"),
+        ("add", "devices", "Device-001"), ("change", "devices", "Device-002"),
+    ]  # fmt: skip
+    assert {row[0] for row in noted} == {"admin@one.farm"}
 
 
 async def test_patch_keeps_absent_fields_and_clears_null_ones(accounts: Accounts) -> None:
@@ -92,14 +102,14 @@ async def pool(accounts: Accounts) -> AsyncIterator[db.Pool]:
 async def in_charge(pool: db.Pool) -> str | None:
     """The camera whose messages are taken under this address."""
     async with db.transaction(pool) as tx:
-        found = (await store.by_mac(tx, [MAC])).get(MAC)
+        found = (await camera_store.by_mac(tx, [MAC])).get(MAC)
     return None if found is None else str(found.device_id)
 
 
 async def speaks(pool: db.Pool) -> None:
     async with db.transaction(pool) as tx:
-        camera = (await store.by_mac(tx, [MAC]))[MAC]
-        await store.note_heard(tx, [(camera, MAC)])
+        camera = (await camera_store.by_mac(tx, [MAC]))[MAC]
+        await camera_store.note_heard(tx, [(camera, MAC)])
 
 
 async def give_login(pool: db.Pool, **more: Any) -> None:

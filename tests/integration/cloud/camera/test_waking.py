@@ -8,7 +8,7 @@ import pytest
 
 from farmiq.cloud.camera import waking
 from farmiq.cloud.camera.gateway import commands
-from farmiq.cloud.camera.gateway.wire import NextWake
+from farmiq.cloud.camera.protocol.wire import NextWake
 from farmiq.cloud.camera.waking import Waking
 from farmiq.config import CloudSettings
 from farmiq.plumbing import db, ids

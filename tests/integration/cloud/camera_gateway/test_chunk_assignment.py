@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from farmiq.cloud.camera.gateway import handlers, wire
+from farmiq.cloud.camera.gateway import batches, handlers
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.quarantine import CameraQuarantine, redrive
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
@@ -48,7 +49,7 @@ class Nameless:
         await self.taken(*said)
 
     async def taken(self, *sent: wire.RawMessage) -> None:
-        outcome = await handlers.commit(self.pool, sent, Timing())
+        outcome = await batches.commit(self.pool, sent, Timing())
         self.refused += [one.kind for one in outcome.rejected]
 
     async def hello(self) -> None:
@@ -269,9 +270,9 @@ async def test_chunk_after_a_poison_announcement_is_stored_in_no_image(
     await camera.send(1, 0)
     said = json.dumps({"image_name": "2.jpg", "total_chunks": CHUNKS}).encode()
     with monkeypatch.context() as patched:
-        patched.setattr(handlers.CameraHandler, "_on_announcement", broken)
+        patched.setattr(handlers.CameraHandler, "on_announcement", broken)
         sent = wire.RawMessage(f"device/{camera.mac}/data", said)
-        outcome = await handlers.commit_bisecting(camera.pool, [sent], Timing())
+        outcome = await batches.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from farmiq.cloud.camera import command_queue
-from farmiq.cloud.camera.gateway import commands, handlers, wire
+from farmiq.cloud.camera.gateway import batches, commands
 from farmiq.cloud.camera.gateway.chunks import Timing
-from farmiq.cloud.camera.gateway.wire import SendImage
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import SendImage
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import Camera, picture
@@ -30,7 +31,7 @@ class Asked:
 
     async def say(self, channel: str, **body: Any) -> None:
         sent = wire.RawMessage(f"device/{self.camera.mac}/{channel}", json.dumps(body).encode())
-        assert (await handlers.commit(self.pool, [sent], Timing())).rejected == ()
+        assert (await batches.commit(self.pool, [sent], Timing())).rejected == ()
 
     async def failed(self, *names: str) -> None:
         """Images that did not come whole, each a minute younger than the one before."""

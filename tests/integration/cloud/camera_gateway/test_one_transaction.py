@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from farmiq.cloud.camera.gateway import chunks, handlers, wire
+from farmiq.cloud.camera.gateway import batches, chunks, handlers
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 
@@ -50,7 +51,7 @@ async def test_rejection_between_announcements_rolls_back_only_itself(
         for n in range(8)
         for message in (announced(well, n), announced(homeless, n), chunk(well, n))
     ]
-    outcome = await handlers.commit(pool, sent, Timing())
+    outcome = await batches.commit(pool, sent, Timing())
     assert (outcome.stored, [one.kind for one in outcome.rejected]) == (16, ["unassigned"] * 8)
     assert outcome.failed == (handlers.TOO_MANY_OPEN,) * 6
     receiving = "select image_name from device_images where status = 'receiving' order by 1"
@@ -63,7 +64,7 @@ async def test_chunks_before_their_announcement_count_in_the_same_transaction(
     site: Site, pool: db.Pool
 ) -> None:
     mac = (await site.camera()).mac
-    await handlers.commit(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Timing())
+    await batches.commit(pool, [chunk(mac, 1), announced(mac, 1), chunk(mac, 1, 1)], Timing())
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(2, 2)]
     assert site.rows("select count(*) from camera_chunks") == [(2,)]
 
@@ -75,7 +76,7 @@ async def test_rejected_announcement_changes_nothing(site: Site, pool: db.Pool) 
         for total in (2, 3)
     )
     for sent in ([first, chunk(mac, 1)], [other], [other, other], [first, other]) * 3:
-        outcome = await handlers.commit(pool, sent, Timing())
+        outcome = await batches.commit(pool, sent, Timing())
         assert [one.kind for one in outcome.rejected] == ["conflict"] * sent.count(other)
     assert site.rows("select total_chunks, image_size from device_images") == [(2, 18)]
     assert site.rows("select received_count, total_chunks from camera_transfers") == [(1, 2)]
@@ -88,7 +89,7 @@ async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
     mac = (await site.camera()).mac
     other = said(mac, image_name="1.jpg", chunk_id=0, payload=[2] * 9)
     sent = [announced(mac, 1), chunk(mac, 1), other, chunk(mac, 1)]
-    await handlers.commit(pool, sent, Timing())
+    await batches.commit(pool, sent, Timing())
     assert site.rows("select kind, topic, raw from camera_quarantine") == [
         ("conflict", other.topic, other.raw)
     ]
@@ -97,10 +98,10 @@ async def test_chunk_that_contradicts_another_is_quarantined_with_its_bytes(
 async def test_answers_use_the_last_spelling_of_the_address(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
     sent = announced(mac, 1)
-    await handlers.commit(pool, [sent], Timing())
+    await batches.commit(pool, [sent], Timing())
     site.farm.owner.execute("update camera_transfers set state = 'complete', ended_at = fn_now()")
     dashed = "-".join(mac[at : at + 2] for at in range(0, 12, 2))
-    await handlers.commit(pool, [sent._replace(topic=f"device/{dashed}/data")], Timing())
+    await batches.commit(pool, [sent._replace(topic=f"device/{dashed}/data")], Timing())
     assert site.rows("select spelling, due_at is not null from camera_transfers") == [
         (dashed, True)
     ]
@@ -112,7 +113,7 @@ async def test_complete_images_that_wait_for_the_bucket_only_the_newest_stay(
     monkeypatch.setattr(chunks, "MAX_WHOLE", 3)
     mac = (await site.camera()).mac
     for n in range(5):
-        await handlers.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Timing())
+        await batches.commit(pool, [announced(mac, n), chunk(mac, n), chunk(mac, n, 1)], Timing())
     whole = "select image_name from camera_transfers where state = 'receiving' order by 1"
     assert site.rows(whole) == [("2.jpg",), ("3.jpg",), ("4.jpg",)]
     assert site.rows("select count(*) from device_images where status = 'failed'") == [(2,)]
@@ -126,7 +127,7 @@ async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcem
     async def behind_a_failure() -> None:
         async with db.transaction(pool) as tx, tx.pipeline():
             await tx.execute("select 1 / 0")
-            await handlers.apply(tx, [announced(mac, 1)], Timing())
+            await batches.apply(tx, [announced(mac, 1)], Timing())
 
     with pytest.raises(psycopg.errors.DivisionByZero):
         await behind_a_failure()
@@ -135,7 +136,7 @@ async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcem
 
 async def test_announcement_with_a_bad_topic_beside_it_is_stored(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
-    outcome = await handlers.commit_bisecting(
+    outcome = await batches.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
     assert (outcome.stored, len(outcome.rejected)) == (1, 1)
@@ -149,7 +150,7 @@ async def test_second_announcement_of_a_batch_that_contradicts_the_first_is_reje
         said(mac, image_name="1.jpg", captured_at=at, total_chunks=2, chunk_size=size)
         for size in (9, 10)
     )
-    outcome = await handlers.commit(pool, [first, other, chunk(mac, 1)], Timing())
+    outcome = await batches.commit(pool, [first, other, chunk(mac, 1)], Timing())
     assert [one.reasons for one in outcome.rejected] == [
         ["chunk_size of this image was 9 and is 10 now"]
     ]
@@ -178,7 +179,7 @@ async def test_statements_of_a_batch_do_not_grow_with_cameras(
         sent = [message for mac in macs for message in (announced(mac, 1), chunk(mac, 1))]
         with monkeypatch.context() as patched:
             patched.setattr(psycopg.AsyncCursor, "execute", counted(size))
-            outcome = await handlers.commit(pool, hellos + sent, Timing())
+            outcome = await batches.commit(pool, hellos + sent, Timing())
         assert (outcome.stored, outcome.rejected) == (3 * size, ())
     assert counts[8] == counts[1]
 
@@ -192,6 +193,6 @@ async def test_two_hellos_of_a_batch_are_stored_as_one_with_what_the_last_one_le
         b'{"pending_count": 1, "firmware": "7"}',
     )
     sent = [wire.RawMessage(f"device/{mac}/status", body) for body in bodies]
-    await handlers.commit(pool, sent, Timing())
+    await batches.commit(pool, sent, Timing())
     noted = "select pending_count, battery_voltage, firmware from devices where mac = %s"
     assert site.rows(noted, mac) == [(1, 3.5, "7")]

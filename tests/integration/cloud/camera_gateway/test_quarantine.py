@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from farmiq.cli import app
-from farmiq.cloud.camera.gateway import handlers, jobs, wire
+from farmiq.cloud.camera.gateway import batches, jobs
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from tests.conftest import Database
 from tests.sql.camera.farm import Farm
@@ -39,7 +40,7 @@ def heard(farm: Farm, *sent: tuple[str, Any]) -> None:
     async def take() -> None:
         async with db.pool(farm.database.url, name="test", max_size=2) as pool:
             raw = [wire.RawMessage(topic, json.dumps(body).encode()) for topic, body in sent]
-            await handlers.commit_bisecting(pool, raw, Timing())
+            await batches.commit_bisecting(pool, raw, Timing())
 
     asyncio.run(take())
 

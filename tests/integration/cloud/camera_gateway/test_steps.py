@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from farmiq.cloud.camera.gateway import handlers, jobs, wire
+from farmiq.cloud.camera.gateway import batches, jobs
 from farmiq.cloud.camera.gateway.answers import Answers, LogPosition
 from farmiq.cloud.camera.gateway.chunks import Timing
+from farmiq.cloud.camera.protocol import wire
 from farmiq.plumbing import db
 from farmiq.plumbing.messaging import stream
 from farmiq.plumbing.storage import objects
@@ -78,7 +79,7 @@ class Bench:
         )
 
     async def take(self, *sent: wire.RawMessage) -> None:
-        assert (await handlers.commit(self.pool, sent, TIMING)).rejected == ()
+        assert (await batches.commit(self.pool, sent, TIMING)).rejected == ()
 
     async def until_nothing_is_due(self) -> None:
         while await self.answers.assemble_round() or await self.answers.answer_round():

@@ -226,7 +226,7 @@ async def test_the_clouds_own_event_is_not_stored_again(pool: db.Pool, cloud_db:
     await keep(pool, [Reading(at, 1.0)])
     await rollups.recompute_all(pool)
     async with db.transaction(pool) as tx:
-        pending = await rollups._pending(tx, settle_s=0)
+        pending = await rollups.pending_aggregates(tx, settle_s=0)
     before = rows(cloud_db, "select * from telemetry_agg order by 1")
     bodies = [bus.write(rollups.event(each)) for each in pending]
     assert len(bodies) == 2

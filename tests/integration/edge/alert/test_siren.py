@@ -56,7 +56,7 @@ async def test_command_that_fails_is_tried_again_and_ends_in_time(
     monkeypatch.setattr(siren, "COMMAND_TIMEOUT_S", 0.3)
     driver = Siren(pool, settings(ALERT_SIREN_COMMAND=command(tmp_path, text)), None)
     with pytest.raises(SirenError, match=why):
-        await driver._run_command([ALERT])
+        await driver.run_command([ALERT])
     add_alert(edge_db)
     assert await driver.look() == {"failed": 1}
     assert rows(edge_db, "select is_on, driven_at from alert_sirens") == [(True, None)]

@@ -120,9 +120,19 @@ async def test_sign_in_by_pin_is_limited_and_a_key_still_works(
         with databases.connected(edge_db.admin_url) as owner:
             owner.execute("update api_keys set revoked_at = now()")
         assert (await browser.get("/")).status_code == 303
-    assert rows(edge_db, "select actor, action, detail ->> 'how' from audit_log") == [
-        (NAME, "console.sign_in", "key")
+    noted = rows(edge_db, "select subject, action, detail ->> 'how' from audit_log order by at")
+    assert noted == [
+        *[(NAME, "console.sign_in_failed", "pin")] * 5,
+        (NAME, "console.sign_in", "key"),
     ]
+
+
+async def test_wrong_tries_in_the_audit_log_are_bounded(client: SignIn, edge_db: Database) -> None:
+    async with client() as browser:
+        wrong = [await sign_in(browser, key=f"no key {n}") for n in range(12)]
+    assert {answer.status_code for answer in wrong} == {401}
+    noted = rows(edge_db, "select subject, count(*) from audit_log group by 1")
+    assert noted == [("", 10)]
 
 
 async def test_sign_in_by_pin_ends_with_sign_out(client: SignIn, edge_db: Database) -> None:
@@ -135,6 +145,9 @@ async def test_sign_in_by_pin_ends_with_sign_out(client: SignIn, edge_db: Databa
         browser.cookies.set(sign_ins.COOKIE, token)
         assert (await browser.get("/")).status_code == 303
     assert rows(edge_db, "select count(*) from console_sign_ins") == [(0,)]
+    assert rows(edge_db, "select actor, action from audit_log order by at") == [
+        (NAME, "console.sign_in"), (NAME, "console.sign_out"),
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("day")

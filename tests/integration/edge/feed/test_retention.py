@@ -21,7 +21,7 @@ async def test_what_is_over_its_time_goes_and_what_the_cloud_is_owed_stays(
     pool: db.Pool, api: httpx2.AsyncClient, edge_db: Database, days: int
 ) -> None:
     own = settings(edge_db, **({} if days == 400 else {"FEED_RETENTION_DAYS": str(days)}))
-    schedule = {job.name: job for job in service._jobs(own, pool)}
+    schedule = {job.name: job for job in service.jobs_of(own, pool)}
     assert schedule["feed.retention"].daily is not None
     await api.post("/api/v1/feed/lots", json=LOT)
     await handlers.commit(pool, [said("feed.dispensed", {"quantity_kg": 1}) for _ in range(2)])

@@ -332,13 +332,13 @@ async def test_device_that_sends_slowly_has_one_upload_and_keeps_no_way_to_the_s
     slow, other = [(await edge.ask(edge.body())).json() for _ in range(2)]
     began, go_on = asyncio.Event(), asyncio.Event()
     under_way: list[upload.Uploads] = []
-    read = upload.Uploads._body
+    read = upload.Uploads.read_body
 
     async def seen(uploads: upload.Uploads, request: Request) -> bytes:
         under_way.append(uploads)
         return await read(uploads, request)
 
-    monkeypatch.setattr(upload.Uploads, "_body", seen)
+    monkeypatch.setattr(upload.Uploads, "read_body", seen)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield jpeg()[:100]
@@ -353,7 +353,7 @@ async def test_device_that_sends_slowly_has_one_upload_and_keeps_no_way_to_the_s
     assert (await edge.put(other, jpeg())).status_code == 429
     assert under_way[0]._slots._value == upload.MAX_CONCURRENT
     monkeypatch.setattr(upload, "MAX_BODIES", 1)
-    with pytest.raises(HttpError, match="too many images"), under_way[0]._reserved("t-2/another"):
+    with pytest.raises(HttpError, match="too many images"), under_way[0].reserved("t-2/another"):
         pass
     go_on.set()
     assert (await first).status_code == 200

@@ -141,7 +141,7 @@ async def test_what_was_lost_before_it_was_sent_is_not_sent(
         return accept(request)
 
     async with forwarder(settings, pool, answer) as it:
-        original, taken = it._send_all, False
+        original, taken = it.send_all, False
 
         async def steal_then_send(*args: Any) -> bool:
             nonlocal taken
@@ -151,7 +151,7 @@ async def test_what_was_lost_before_it_was_sent_is_not_sent(
                 taken = True
             return await original(*args)
 
-        monkeypatch.setattr(it, "_send_all", steal_then_send)
+        monkeypatch.setattr(it, "send_all", steal_then_send)
         await it.forward_once()
     assert seen == [1]
     found = rows(edge_db, "select status, claimed_by from sync_outbox order by occurred_at")

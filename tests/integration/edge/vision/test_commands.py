@@ -1,16 +1,20 @@
-"""`farmiq vision train | models | promote`, as a person types them at an edge."""
+"""`farmiq vision train | models | promote | explain`, as a person types them at an edge."""
 
 import json
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from farmiq.edge import alerts
 from farmiq.edge.alerts import Alert
 from farmiq.edge.vision import training
 from farmiq.edge.vision.models import ACTIVE, SHADOW
-from farmiq.plumbing import db
-from tests.integration.edge.vision.conftest import Barn
+from farmiq.plumbing import db, ids
+from tests.integration.edge.vision.conftest import Barn, animal
 from tests.integration.edge.vision.test_training import SCOPE, closed_sessions, used
-from tests.integration.edge.weighvision.conftest import rows
+from tests.integration.edge.weighvision.conftest import START, Weighing, rows
 from tests.support import preloaded
 
 
@@ -62,6 +66,48 @@ async def test_promote_of_a_model_behind_a_thousand_newer_ones_uses_it_and_close
     done = vision(barn, "promote", version)
     assert (done.returncode, done.stdout) == (0, f"{version} is active\n")
     assert not rows(barn.database, "select kind from alerts where closed_at is null")
+
+
+async def test_explain_of_a_weighing_draws_what_was_stored_of_it(
+    barn: Barn, tmp_path: Path
+) -> None:
+    for number in range(24):
+        at = START + timedelta(minutes=number - 60)
+        await barn.weigh(
+            animal(70 + 2 * number), weighing=Weighing(at=at), weight_kg=40 + 2 * number
+        )
+    await barn.inference.infer_pending()
+    (made,) = json.loads(vision(barn, "train", "--json").stdout)
+    assert made["state"] == ACTIVE, made
+    one = await barn.weigh(animal(95), weighing=Weighing(at=START), weight_kg=65)
+    await barn.inference.infer_pending()
+    ((kg, confidence, *_),) = barn.results(one)
+    out = tmp_path / "why.png"
+    words = ("explain", "--session", str(one.session_id), "--out", str(out))
+    done = vision(barn, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "out": str(out), "predicted_weight_kg": kg, "confidence": confidence, "reason": None,
+    }  # fmt: skip
+    with Image.open(out) as picture:
+        assert (picture.format, picture.size) == ("PNG", (1000, 720))
+        for column in range(4):
+            left = 20 + column * 162
+            neighbour = picture.convert("L").crop((left, 420, left + 150, 530))
+            assert neighbour.getextrema() != (255, 255), "the image of a neighbour"
+    # What was stored counts, also where image and model are gone.
+    ((key,),) = rows(
+        barn.database, "select object_key from media_objects where session_id = %s", one.session_id
+    )
+    await barn.bucket.delete(key)
+    rows(barn.database, "delete from vision_models returning 1")
+    again = vision(barn, *words[:-1], str(tmp_path / "again.png"))
+    assert (again.returncode, again.stdout) == (0, f"{tmp_path / 'again.png'}: {kg:.3f} kg\n")
+
+    never = vision(barn, "explain", "--session", str(ids.new()))
+    assert (never.returncode, "was looked at yet" in never.stderr) == (3, True)
+    for wrong in (("--session", "7"), (), ("folder",), ("folder", "7", "--session", "7")):
+        assert vision(barn, "explain", *wrong).returncode == 2, wrong
 
 
 async def test_asked_wrongly(barn: Barn) -> None:

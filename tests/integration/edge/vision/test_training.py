@@ -16,8 +16,9 @@ from farmiq.edge.vision.models import ACTIVE, SHADOW, CameraScope
 from farmiq.edge.vision.training import Training
 from farmiq.farm.vision.features import FEATURES, SCHEMA
 from farmiq.lab.simulate import pictures
+from farmiq.messages import weighvision
 from farmiq.plumbing import db, ids
-from tests.integration.edge.vision.conftest import Barn
+from tests.integration.edge.vision.conftest import Barn, animal
 from tests.integration.edge.weighvision.conftest import PLACE, START, Weighing, rows
 from tests.support import databases
 
@@ -174,6 +175,32 @@ async def test_sessions_of_the_first_days_are_grouped_by_runs_and_later_by_days(
         "2026-06-01", "2026-06-02", "2026-06-03",
     }  # fmt: skip
     assert PLACE.device_id == SCOPE.device_id
+
+
+async def test_sessions_of_an_animal_are_one_group_where_its_station_tells_which_it_is(
+    barn: Barn,
+) -> None:
+    """Else a model would be praised for animals that it knows."""
+    tags = ["982 000123", None, "982 000123"]
+    for number, tag in enumerate(tags):
+        one = Weighing(at=START + timedelta(days=number))
+        media_id = await barn.store(one, animal())
+        named = {"animal_id": tag} if tag else {}
+        await barn.hear(
+            one.created(**named), one.captured(media_id), one.weight(), one.finalized(1)
+        )
+    assert (await barn.inference.infer_pending())["count"] == 3
+    async with barn.pool.connection() as connection:
+        labelled = await models.labelled(connection, SCOPE, SCHEMA)
+    groups = [example["group"] for example in training.examples(labelled)]
+    assert groups == ["animal 982 000123", labelled[1].day, "animal 982 000123"]
+    sent = rows(
+        barn.database,
+        "select payload_json ->> 'animal_id' from sync_outbox where event_type = %s "
+        "order by occurred_at",
+        weighvision.SESSION_CREATED,
+    )
+    assert [tag for (tag,) in sent] == tags
 
 
 async def test_camera_with_more_sessions_than_a_model_learns_is_trained_by_new_ones_alone(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.camera.gateway import chunks, wire
+from farmiq.cloud.camera.gateway import chunks
 from farmiq.cloud.camera.gateway.chunks import (
     Action,
     CameraState,
@@ -21,7 +21,8 @@ from farmiq.cloud.camera.gateway.chunks import (
     Transfer,
     Wait,
 )
-from farmiq.cloud.camera.gateway.wire import Announcement, RejectedMessageError
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import Announcement, RejectedMessageError
 
 NOW = datetime(2025, 1, 15, 8, tzinfo=UTC)
 TIMING = Timing(round_s=5, timeout_s=300, resume_days=7)

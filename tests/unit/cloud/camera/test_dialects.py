@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.cloud.camera.gateway import dialects, wire
-from farmiq.cloud.camera.gateway.wire import (
+from farmiq.cloud.camera.protocol import dialects, wire
+from farmiq.cloud.camera.protocol.wire import (
     Announcement,
     CaptureImage,
     Chunk,

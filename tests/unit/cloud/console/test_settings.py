@@ -5,10 +5,12 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from farmiq.cloud import retentions
+from farmiq import services
+from farmiq.cloud import episodes, retentions
 from farmiq.cloud.console.company.view import Company
 from farmiq.cloud.console.notifications import view as notifications
 from farmiq.cloud.console.settings import view as settings
@@ -18,7 +20,7 @@ from farmiq.cloud.console.settings.edges import view as edges
 from farmiq.cloud.console.settings.people import routes, view
 from farmiq.cloud.console.settings.people.view import Person
 from farmiq.config import CloudSettings
-from farmiq.ui import words
+from farmiq.ui import i18n, words
 
 NOW = datetime(2026, 11, 18, 6, 30, tzinfo=UTC)
 ADMIN = Company(
@@ -124,6 +126,38 @@ def test_one_time_password_has_groups_that_can_be_read_aloud() -> None:
     made = {routes.new_password() for _ in range(50)}
     assert len(made) == 50
     assert all(re.fullmatch(r"([A-HJKMNP-TV-Z2-9]{5}-){3}[A-HJKMNP-TV-Z2-9]{5}", p) for p in made)
+
+
+def noted(action: str, *, kind: str = "people", subject: str = "c@d", detail: str = "") -> str:
+    """The line of the page."""
+    entry = audit.Entry(
+        entry_id=UUID(int=3), at=NOW, actor="a@b", kind=kind, action=action, subject=subject,
+        detail=detail,
+    )  # fmt: skip
+    return " ".join(filter(None, (entry.actor, entry.action_word, entry.about, entry.shown_detail)))
+
+
+def test_audit_log_says_in_words_who_did_what() -> None:
+    assert noted("password") == "a@b gave a new password to c@d"
+    assert noted("password", subject="a@b") == "a@b chose a new password"
+    signed_in = noted("sign_in", kind="sign-ins", subject="a@b", detail="code 192.0.2.0/24")
+    assert signed_in == "a@b signed in with a code of the app · 192.0.2.0/24"
+    farm = noted("change", kind="master data", subject="farms f-1", detail='{"name": "F", "x": 1}')
+    assert farm == "a@b changed farm f-1 name: F, x: 1"
+    cut = noted("import", kind="master data", subject="metrics", detail='{"added": ["co')
+    assert cut == 'a@b imported metric {"added": ["co'
+    camera = noted("order", kind="cameras", subject="sites 1", detail="ping (done)")
+    assert camera == "a@b ordered sites 1 ping (done)"
+
+
+def test_every_action_of_the_audit_logs_has_a_word() -> None:
+    tables = (services.SQL["cloud"] / "schema").glob("*_actions.sql")
+    checks = [re.search(r"action in \(([^)]*)\)", file.read_text("utf-8")) for file in tables]
+    actions = {action for found in checks if found for action in re.findall(r"'(\w+)'", found[1])}
+    actions |= {*get_args(episodes.Action), "post", "order", "request", "cancel", "new_dish"}
+    assert {"sign_in_failed", "rule.set", "redrive", "invite"} < actions
+    with i18n.use("de"):
+        assert [one for one in sorted(actions) if f" {one.replace('_', ' ')} " in noted(one)] == []
 
 
 def test_audit_addresses_keep_the_filter() -> None:

@@ -213,7 +213,12 @@ def test_rubbish_in_exif_and_icc_changes_nothing_and_orientation_turns(place: Pl
         decoded.save(file, "PNG" if name == "plain" else "JPEG", quality=95, **options)
         files[name] = file.getvalue()
 
-    assert frames.decode(files["plain"]).shape == frames.decode(files["rubbish"]).shape
+    file = io.BytesIO()
+    decoded.save(file, "WEBP", exif=b"\xff" * 200, xmp=b"\xff" * 200, icc_profile=b"\x01" * 500)
+    files["rubbish in WebP"] = file.getvalue()
+
+    for name in ("rubbish", "rubbish in WebP"):
+        assert frames.decode(files["plain"]).shape == frames.decode(files[name]).shape
     assert frames.decode(files["turned"]).shape == (320, 240, 3)
     turned = frames.measure(files["turned"], reference=place.reference)
     assert turned.quality["reference"] == 0.0

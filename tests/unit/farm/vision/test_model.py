@@ -84,7 +84,7 @@ def test_network_that_takes_images_fits_the_same_slot(trained: Trained, tmp_path
         features=features,
         quality=simulated.GOOD,
         problem=None,
-        log_weight=frames._by_image(grey, own),
+        log_weight=frames.log_weight_by_image(grey, own),
     )
 
     assert own.image_size == (32, 40)

@@ -13,7 +13,10 @@ MAX_ACTORS = 100
 _SOURCES = {
     "people": """
         select action_id as entry_id, at, actor, 'people' as kind, action, email as subject, detail
-        from user_actions""",
+        from user_actions where action not in ('sign_in', 'sign_in_failed', 'sign_out')""",
+    "sign-ins": """
+        select action_id, at, actor, 'sign-ins', action, email, detail
+        from user_actions where action in ('sign_in', 'sign_in_failed', 'sign_out')""",
     "edges": """
         select action_id, at, actor, 'edges', action, edge_cluster_id, coalesce(key_id, '')
         from edge_actions""",
@@ -28,7 +31,8 @@ _SOURCES = {
     "master data": """
         select action_id, at, actor, 'master data', action, kind || coalesce(' ' || key, ''),
           coalesce(detail::text, '')
-        from master_data_actions""",
+        from master_data_actions where kind not in ('pilot_programs', 'sites', 'devices',
+          'device_images', 'device_alerts')""",
     "records": """
         select event_id, posted_at, posted_by, 'records', 'post', event_type, subject
         from posted_events""",
@@ -36,6 +40,11 @@ _SOURCES = {
         select c.command_id, c.created_at, c.created_by, 'cameras', 'order', d.device_name,
           c.name || ' (' || c.state || ')'
         from camera_commands c join devices d using (device_id)
+        union all
+        select action_id, at, actor, 'cameras', action, kind || ' ' || key,
+          coalesce(detail::text, '')
+        from master_data_actions where kind in ('pilot_programs', 'sites', 'devices',
+          'device_images', 'device_alerts')
         union all
         select s.series_id, s.ended_at, coalesce(u.email, s.ended_by::text), 'cameras', 'new_dish',
           d.device_name, ''

@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from farmiq.cloud.camera.gateway import wire
-from farmiq.cloud.camera.gateway.wire import CameraTopic, Chunk, RejectedMessageError
+from farmiq.cloud.camera.protocol import wire
+from farmiq.cloud.camera.protocol.wire import CameraTopic, Chunk, RejectedMessageError
 from farmiq.messages import check
 from farmiq.messages.kinds import in_utc
 
