@@ -49,6 +49,8 @@ ACK_WAIT_S = 10
 # message flushed, need more than the 5 s that NATS gives (D-288).
 STORE_WAIT_S = 60
 RELAXED_SYNC = "2s"
+# Of one connection. Each takes memory, and a session keeps them while its client is away.
+MAX_SUBSCRIPTIONS = 256
 # Each subscription with QoS 1 is one; without a word NATS refuses the 1,025th.
 MAX_CONSUMERS = 100_000
 # NATS refuses a subscription when a session's sum passes 65,535, and a filter ending in # counts
@@ -289,6 +291,7 @@ host: {HOST}
 port: {nats_port}
 {monitor}{logged}pid_file: {json.dumps(str(store.parent / PID_FILE), ensure_ascii=False)}
 max_payload: {MAX_PAYLOAD_BYTES}
+max_subscriptions: {MAX_SUBSCRIPTIONS}
 
 jetstream {{
   store_dir: {json.dumps(str(store), ensure_ascii=False)}

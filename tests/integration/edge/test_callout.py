@@ -17,6 +17,7 @@ from farmiq.edge.devices import registration
 from farmiq.edge.devices import service as devices
 from farmiq.edge.devices.registration import Credentials
 from farmiq.lab import stack
+from farmiq.lab.stack import broker as engine
 from farmiq.messages import topics
 from farmiq.messages.topics import Place
 from farmiq.plumbing import db, http
@@ -195,6 +196,30 @@ async def test_sessions_of_one_login_are_bounded_and_the_oldest_ends(
             await link.until_up()
             assert link.resumed_at is not None
         assert lives.connection == connection
+
+
+async def test_subscriptions_of_one_connection_are_bounded(site: Site) -> None:
+    """Each costs the broker memory, and a session keeps them while its device is away."""
+    one, _ = site.logins
+    asked = engine.MAX_SUBSCRIPTIONS + 100
+    async with site.answering(), site.connected(one, "t-1/one", persistent_session=True) as link:
+        await link.until_up()
+        answers = await subscribed(
+            link, [(topics.command(ONE, f"name-{number}"), 0) for number in range(asked)]
+        )
+        taken = answers.count(0)
+        assert 8 <= taken <= engine.MAX_SUBSCRIPTIONS
+        assert answers == [0] * taken + [0x80] * (asked - taken)
+
+
+async def subscribed(link: mqtt.Client, filters: list[tuple[str, int]]) -> list[int]:
+    """What the broker answers: the QoS of each filter, or 0x80 where it refuses."""
+    answered: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    link._paho.on_subscribe = lambda _c, _u, _mid, reasons, _p: answered.set_result(
+        [each.value for each in reasons]
+    )
+    link._paho.subscribe(filters)
+    return await asyncio.wait_for(answered, 60)
 
 
 async def test_only_who_was_refused_is_told_of_and_nobody_for_whom_nobody_answered(

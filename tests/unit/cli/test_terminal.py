@@ -94,16 +94,16 @@ async def together() -> None:
 
 @cli.app.command("endless")
 def endless() -> None:
-    asyncio.run(together())
+    asyncio.run({work}())
 
 cli.main()
 """
 
 
-def test_closed_pipe_ends_a_command_without_a_traceback() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _ENDLESS, "endless"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+@pytest.mark.parametrize("work", ["say", "together"])
+def test_closed_pipe_ends_a_command_without_a_traceback(work: str) -> None:
+    command = [sys.executable, "-c", _ENDLESS.replace("{work}", work), "endless"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.readline()
