@@ -123,7 +123,11 @@ def test_an_answer_that_comes_after_the_pause_changes_nothing(
     row = person.row(page, barns.TEMPERATURE)
     before = row.locator(".value").inner_text()
     held: list[Route] = []
-    page.route("**/readings?*", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/readings?*", hold)
     with page.expect_request("**/readings?*"):
         barns.report_now(cloud_db.url, barns.TEMPERATURE, 17.5)
     page.locator("#pill").click()

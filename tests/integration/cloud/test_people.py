@@ -61,12 +61,12 @@ def test_log_that_is_cut_says_so_and_tells_the_time_of_this_machine() -> None:
     (newest,) = run("user", "log", "--limit", "1")
 
     cut = CliRunner().invoke(app, ["user", "log", "--limit", "1"]).stdout.splitlines()
-    whole = CliRunner().invoke(app, ["user", "log", "--limit", "2"]).stdout.splitlines()
+    whole = CliRunner().invoke(app, ["user", "log", "--limit", "5"]).stdout.splitlines()
 
     assert cut[0].startswith(terminal.local(newest["at"]))
     assert cut[1:] == ["and more; --limit shows more"]
-    assert len(whole) == 2
-    assert whole[1].endswith("admin")
+    assert len(whole) == 5
+    assert whole[-1].endswith("admin")
 
 
 def test_new_password_ends_all_sign_ins_of_that_person_alone(people: Database) -> None:
@@ -85,7 +85,7 @@ def test_removed_person_is_signed_out_and_what_they_did_keeps_their_name(people:
     assert said["sign_ins_ended"] == 2
     assert sign_ins(people) == {BEA: 1}
     log = run("user", "log", ANN)
-    assert [each["action"] for each in log] == ["remove", "add"]
+    assert [each["action"] for each in log] == ["remove", "sign_in", "sign_in", "add"]
     assert {each["user_id"] for each in log} == {user_id}
     assert log[0]["actor"].startswith("cli")
 
@@ -99,6 +99,7 @@ def test_rights_that_change_are_noted_and_a_repeat_is_not(people: Database) -> N
 
     assert [(each["action"], each["detail"]) for each in run("user", "log", BEA)] == [
         ("change", "viewer"),
+        ("sign_in", "command"),
         ("add", "admin"),
     ]
 

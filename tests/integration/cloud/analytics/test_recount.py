@@ -376,7 +376,10 @@ def _earlier(draw: st.DrawFn, last: MasterData) -> MasterData:
     if how == "no standard":
         return MasterData(last.farms, last.batches)
     if how == "other range":
-        metrics = [{**metric, "min_plausible": 20.0} for metric in last.metrics]
+        metrics = [
+            {**metric, "min_plausible": min(20.0, metric.get("max_plausible", 20.0))}
+            for metric in last.metrics
+        ]
         return MasterData(last.farms, last.batches, last.standards, metrics)
     return last
 
