@@ -21,7 +21,7 @@ class VisionSettings(TracedSettings):
         "VISION_ROUND_SECONDS", 1, "how often it is looked for images to look at"
     )
     vision_frames_per_second: PositiveFloat = setting(
-        "VISION_FRAMES_PER_SECOND", 10, "most images that are looked at per second", le=100
+        "VISION_FRAMES_PER_SECOND", 6, "most images that are looked at per second", le=100
     )
     vision_train_sessions: PositiveInt = setting(
         "VISION_TRAIN_SESSIONS",
