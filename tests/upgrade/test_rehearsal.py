@@ -56,7 +56,7 @@ async def begin(rehearsal: Rehearsal) -> None:
 async def until_put_off(rehearsal: Rehearsal) -> None:
     """An event that only N knows waits at the edge for a cloud that does."""
     rehearsal.farm.edge_do(NEWS.format(tenant=TENANT, at="2026-11-18T00:00:00Z"))
-    await until(lambda: rehearsal.farm.edge(WAITING) == [("pending", "CLOUD_OLDER")], within_s=60)
+    await until(lambda: rehearsal.farm.edge(WAITING) == [("pending", "CLOUD_OLDER")], within_s=180)
 
 
 def check_post_is_refused(rehearsal: Rehearsal, *, by: str) -> None:
