@@ -1,6 +1,6 @@
 """What `farmiq record` and `farmiq feed` share: filters as options, and postings by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -30,6 +30,7 @@ Key = Annotated[
 # So that a number below 0 is refused for what it is, and not as an option that nobody knows.
 NUMBERS = {"ignore_unknown_options": True}
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
+Cursor = Annotated[str | None, typer.Option(help="Where the page before ended (its next_cursor).")]
 
 
 def query(kind: "type[F]", **given: Any) -> "F":
@@ -43,6 +44,30 @@ def query(kind: "type[F]", **given: Any) -> "F":
     except ValidationError as error:
         reasons = (f"--{field} {reason}" for field, reason in problems(error))
         terminal.fail("\n".join(reasons), code=2)
+
+
+def print_page(
+    stored: Sequence[Mapping[str, Any]],
+    name: str,
+    limit: int,
+    cells: Callable[[Any], Sequence[str]],
+    *,
+    columns: Sequence[str],
+    empty: str,
+) -> None:
+    """Entries that were read one beyond `limit`, with these columns and the cursor of the rest."""
+    from farmiq.api import cut
+
+    page, following = cut(stored, limit, at="occurred_at", key="event_id")
+    rows = [{column: row[column] for column in columns} for row in page]
+    terminal.print_list(
+        rows,
+        cells,
+        document={name: rows, "next_cursor": following},
+        more=None if following else 0,
+        hint=f"--cursor {following}",
+        empty=empty,
+    )
 
 
 def body(at: datetime | None, **given: Any) -> bytes:

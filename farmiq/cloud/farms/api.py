@@ -387,6 +387,8 @@ async def _saved(caller: Caller, kind: Kind, row: msgspec.Struct) -> None:
     service = await caller.become_service()
     try:
         await store.save(service, kind, caller.tenant_id, [row], actor=caller.email)
+    except store.UnknownError as error:
+        raise api.missing(error.field or "body", str(error)) from None
     except store.RejectedError as error:
         if error.field is not None:
             raise api.invalid((error.field, str(error))) from None
