@@ -89,7 +89,7 @@ QUERIES: dict[str, Counted] = {
     "edge.hour_waiting.line": f"select max_waiting {_HOUR}",
     "edge.hour_arrived.bars": f"select events {_HOUR}",
     "edge.hour_arrived.line": f"select duplicates {_HOUR}",
-    "dead_letters.total": f"select sum(count) {_LETTERS}",
+    "dead_letters.total": f"select coalesce(sum(count), 0) {_LETTERS}",
     "dead_letters.count": f"select count {_LETTERS} and queue || '|' || reason || '|own' = %(key)s",
     **{f"dead_letter.{name}": f"""
         select (l ->> '{name}')::float8

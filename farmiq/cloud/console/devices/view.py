@@ -73,9 +73,10 @@ class BarnDevice:
 
     @property
     def kind(self) -> str:
+        """What weighs is a station, also when its camera has readings of its own."""
         health = self.health if isinstance(self.health, dict) else {}
-        is_station = self.weighings > 0 or "scale_ok" in health
-        return STATION if is_station and not self.sensors else SENSOR
+        has_scale = "scale_ok" in health and not self.sensors
+        return STATION if self.weighings or has_scale else SENSOR
 
     @property
     def place(self) -> str:

@@ -193,6 +193,9 @@ def test_weigh_station_is_told_from_a_sensor() -> None:
     station = barn_device("scale-1", sensors=0, last_reading_at=None, weighings=4)
     assert station.kind == devices.STATION
     assert devices.barn_row(station, 0, now=NOW).href == "/devices/station/scale-1"
+    # Its camera may have readings of its own.
+    watching = barn_device("scale-1", sensors=1, last_reading_at=NOW, weighings=4)
+    assert watching.kind == devices.STATION
 
 
 def states(found: connectivity.Connectivity, day: int = -1) -> list[str]:

@@ -24,7 +24,11 @@ _SOURCES = {
         select action_id, at, actor, 'dead letters', action,
           coalesce(event_type || ' ', '') || coalesce(event_id, ''),
           outcome || ' (' || reason || ')'
-        from dead_letter_actions""",
+        from dead_letter_actions
+        union all
+        select order_id, ordered_at, ordered_by, 'dead letters', 'order_' || action,
+          coalesce(reason, queue), note
+        from dead_letter_orders where not dry_run""",
     "alerts": """
         select action_id, at, actor, 'alerts', action, key, coalesce(detail::text, '')
         from alert_actions""",

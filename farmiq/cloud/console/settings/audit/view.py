@@ -126,6 +126,8 @@ class Entry:
             "grant": _("gave a further company to"),
             "redrive": _("sent the dead letter again:"),
             "discard": _("discarded the dead letter:"),
+            "order_redrive": _("ordered that dead letters are sent again:"),
+            "order_discard": _("ordered that dead letters are discarded:"),
             "acknowledge": _("acknowledged the alert"),
             "post": _("entered"),
             "order": _("ordered"),
