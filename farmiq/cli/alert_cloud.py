@@ -113,21 +113,14 @@ def episodes(
     ] = None,
 ) -> int:
     """List what was wrong in the cloud, newest first. Exit code 3: something is open."""
-    from pydantic import ValidationError
-
     from farmiq import api
     from farmiq.cloud.alerts.episodes import queries
     from farmiq.cloud.alerts.models import AlertEpisode, EpisodeFilter
 
-    given = {
-        "state": state, "severity": severity, "rule": rule, "farm": farm, "barn": barn,
-        "device": device, "limit": str(limit), "cursor": cursor,
-    }  # fmt: skip
-    try:
-        query = EpisodeFilter.model_validate({k: v for k, v in given.items() if v})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in api.problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    query = terminal.query(
+        EpisodeFilter, state=state, severity=severity, rule=rule, farm=farm, barn=barn,
+        device=device, limit=limit, cursor=cursor,
+    )  # fmt: skip
     page = terminal.in_transaction(
         _of_company(lambda tx: queries.page(tx, tenant, query.page()), tenant), terminal.CLOUD
     )

@@ -1,18 +1,15 @@
-"""What `farmiq record` and `farmiq feed` share: filters as options, and postings by hand."""
+"""What `farmiq record` and `farmiq feed` share: options, and postings by hand."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.api import Filter
     from farmiq.messages.bus import BusEvent
-
-F = TypeVar("F", bound="Filter")
 
 Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
 Farm = Annotated[str, typer.Option(help="farm_id, as in the devices' topics.")]
@@ -31,19 +28,6 @@ Key = Annotated[
 NUMBERS = {"ignore_unknown_options": True}
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
 Cursor = Annotated[str | None, typer.Option(help="Where the page before ended (its next_cursor).")]
-
-
-def query(kind: "type[F]", **given: Any) -> "F":
-    """The filter of a list; exits with code 2 if an option is not valid."""
-    from pydantic import ValidationError
-
-    from farmiq.api import problems
-
-    try:
-        return kind.model_validate({name: str(value) for name, value in given.items() if value})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
 
 
 def print_page(

@@ -41,7 +41,7 @@ def ls(
     from farmiq.cloud.feed import store
     from farmiq.cloud.feed.api import IntakeFilter
 
-    wanted = entries.query(
+    wanted = terminal.query(
         IntakeFilter, farm=farm, barn=barn, batch=batch, lot=lot, limit=limit, cursor=cursor
     ).page()
     rows = terminal.in_transaction(lambda tx: store.intakes(tx, tenant, wanted), terminal.CLOUD)
@@ -64,7 +64,7 @@ def lots(
     from farmiq.cloud.feed.api import LotFilter
 
     given = {"farm": farm, "barn": barn, "lot": lot, "limit": limit, "cursor": cursor}
-    wanted = entries.query(LotFilter, **given).page()
+    wanted = terminal.query(LotFilter, **given).page()
     rows = terminal.in_transaction(lambda tx: store.lots(tx, tenant, wanted), terminal.CLOUD)
     empty = "`farmiq feed receive` adds one"
     entries.print_page(rows, "lots", limit, _cells, columns=store.LOT, empty=empty)

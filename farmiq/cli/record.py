@@ -95,7 +95,7 @@ def ls(
 
     given = {"farm": farm, "barn": barn, "batch": batch, "type": record_type, "limit": limit}
     kind = edge_api.EdgeRecordFilter if edge else cloud_api.RecordFilter
-    wanted = entries.query(kind, **given, cursor=cursor).page()
+    wanted = terminal.query(kind, **given, cursor=cursor).page()
     stored = terminal.in_transaction(
         (lambda tx: edge_store.page(tx, {**wanted, "tenant": tenant}))
         if edge

@@ -21,9 +21,11 @@ from farmiq.messages import instants
 if TYPE_CHECKING:
     import psycopg
 
+    from farmiq.api import Filter
     from farmiq.plumbing import db
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Filter")
 Function = TypeVar("Function", bound=Callable[..., Any])
 # The type of an option and its default, by the name of the parameter.
 Options = Mapping[str, tuple[Any, Any]]
@@ -395,6 +397,19 @@ def end_quietly() -> NoReturn:
     # What is still buffered is flushed at the end, and must not fail then.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
+
+
+def query(kind: "type[F]", **given: Any) -> "F":
+    """The filter of a list; exits with code 2 if an option is not valid."""
+    from pydantic import ValidationError
+
+    from farmiq.api import problems
+
+    try:
+        return kind.model_validate({name: str(value) for name, value in given.items() if value})
+    except ValidationError as error:
+        reasons = (f"--{field} {reason}" for field, reason in problems(error))
+        fail("\n".join(reasons), code=2)
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:

@@ -32,21 +32,14 @@ def ls(
     ] = None,
 ) -> int:
     """List weigh sessions, newest first."""
-    from pydantic import ValidationError
-
-    from farmiq.api import cut, problems
+    from farmiq.api import cut
     from farmiq.edge.weighvision import queries
     from farmiq.edge.weighvision.api import WeighSession, WeighSessionFilter
 
-    given = {
-        "day": day, "station": station, "state": state, "tenant": tenant, "limit": str(limit),
-        "cursor": cursor,
-    }  # fmt: skip
-    try:
-        query = WeighSessionFilter.model_validate({k: v for k, v in given.items() if v})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    query = terminal.query(
+        WeighSessionFilter, day=day, station=station, state=state, tenant=tenant, limit=limit,
+        cursor=cursor,
+    )  # fmt: skip
     zone = terminal.environment().get("FARMIQ_EDGE_TIMEZONE") or "UTC"
     sessions = terminal.in_transaction(lambda tx: queries.page(tx, query.page(), timezone=zone))
     rows, following = cut(sessions, limit, at="start_at", key="session_id")
