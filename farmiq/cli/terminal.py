@@ -167,7 +167,7 @@ def _runnable(
 
 
 def _exit_code(error: Exception, value_error: int) -> int | None:
-    """None: a mistake of ours, or nobody reads on; main() deals with both."""
+    """None: a bug, or nobody reads the output any more; main() handles both."""
     if isinstance(error, BrokenPipeError):
         return None
     if type(error).__module__.partition(".")[0] == "psycopg":
@@ -340,7 +340,7 @@ def print_result(document: Any, *lines: str) -> None:
 
 
 def fields(row: Mapping[str, Any], *, indent: str = "") -> list[str]:
-    """All that is known of one thing, a line each."""
+    """One object, a line for each field."""
     known = {name: value for name, value in row.items() if value is not None}
     width = max(map(len, known), default=0)
     return [

@@ -41,7 +41,7 @@ MEANINGS: dict[str, Meaning] = {
     "53": "retry",  # disk full, out of memory, too many connections
     "55": "retry",  # locked, in use
     "57": "retry",  # cancelled, shutting down, starting
-    "25006": "wait",  # read-only: a standby, or set so by whoever runs it
+    "25006": "wait",  # read-only: a standby, or set so by an operator
     "28": "wait",  # the login is refused: a password was changed
     "58": "wait",  # the server's files
     "XX": "wait",  # corrupted, or the server's own bug

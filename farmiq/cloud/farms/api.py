@@ -409,7 +409,7 @@ def _key(kind: Kind, row: msgspec.Struct) -> dict[str, Any]:
 
 
 def _path_key(kind: Kind, ids: tuple[str, ...]) -> dict[str, Any]:
-    """The ids of a path by their columns; an age that is no number is nobody's."""
+    """The ids of a path by their columns; an age that is no number matches nothing."""
     key: dict[str, Any] = dict(zip(kind.key, ids, strict=True))
     if "age_days" in key:
         is_age = re.fullmatch("[0-9]{1,5}", key["age_days"])

@@ -1,4 +1,4 @@
-"""What people ask of figures, for the API and the command line; run as whoever asks."""
+"""Queries of figures, for the API and the command line; run with the rights of the caller."""
 
 from collections.abc import Sequence
 from datetime import date
