@@ -125,15 +125,12 @@ def episodes(
         _of_company(lambda tx: queries.page(tx, tenant, query.page()), tenant), terminal.CLOUD
     )
     rows, following = api.cut(page, limit, at="opened_at", key="episode_id")
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _episode_cells,
-        document={
-            "alerts": [AlertEpisode(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="alerts",
+        shown=lambda row: AlertEpisode(**row).model_dump(mode="json"),
         empty="nothing was wrong",
     )
     return 3 if any(row["state"] in ("active", "acknowledged") for row in rows) else 0

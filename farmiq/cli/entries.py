@@ -44,14 +44,7 @@ def print_page(
 
     page, following = cut(stored, limit, at="occurred_at", key="event_id")
     rows = [{column: row[column] for column in columns} for row in page]
-    terminal.print_list(
-        rows,
-        cells,
-        document={name: rows, "next_cursor": following},
-        more=None if following else 0,
-        hint=f"--cursor {following}",
-        empty=empty,
-    )
+    terminal.print_cursor_page(rows, following, cells, name=name, empty=empty)
 
 
 def body(at: datetime | None, **given: Any) -> bytes:

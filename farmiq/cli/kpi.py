@@ -49,15 +49,12 @@ def ls(
         lambda tx: queries.page(tx, wanted(tenant, query)), terminal.CLOUD
     )
     rows, following = cut(figures, limit)
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _cells,
-        document={
-            "kpis": [DailyFigure(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="kpis",
+        shown=lambda row: DailyFigure(**row).model_dump(mode="json"),
         empty="a batch has figures once it is registered and something of it was recorded",
     )
 

@@ -389,6 +389,26 @@ def print_page(
     return shown
 
 
+def print_cursor_page(
+    rows: Sequence[T],
+    following: str | None,
+    cells: Callable[[T], Sequence[str]],
+    *,
+    name: str,
+    shown: Callable[[T], Any] = lambda row: row,
+    empty: str,
+) -> None:
+    """A list that goes on at the cursor `following`; `shown` makes a row of the JSON."""
+    print_list(
+        rows,
+        cells,
+        document={name: [shown(row) for row in rows], "next_cursor": following},
+        more=None if following else 0,
+        hint=f"--cursor {following}",
+        empty=empty,
+    )
+
+
 def end_quietly() -> NoReturn:
     """Nobody reads on, as behind `| head -1`: leave without a word about it."""
     import os

@@ -43,15 +43,12 @@ def ls(
     zone = terminal.environment().get("FARMIQ_EDGE_TIMEZONE") or "UTC"
     sessions = terminal.in_transaction(lambda tx: queries.page(tx, query.page(), timezone=zone))
     rows, following = cut(sessions, limit, at="start_at", key="session_id")
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _cells,
-        document={
-            "sessions": [WeighSession(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="sessions",
+        shown=lambda row: WeighSession(**row).model_dump(mode="json"),
         empty="a session appears with the first event of a station",
     )
     return 3 if any(row["state"] == "INCOMPLETE" for row in rows) else 0
