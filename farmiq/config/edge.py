@@ -265,6 +265,12 @@ class EdgeSettings(VisionSettings):
     media_presigns_per_minute: PositiveInt = setting(
         "MEDIA_PRESIGNS_PER_MINUTE", 600, "how often a device may ask for an address for an upload"
     )
+    media_bytes_per_hour: PositiveInt = setting(
+        "MEDIA_BYTES_PER_HOUR",
+        4 * 2**30,
+        "most bytes of images that a device may upload in an hour, rejected ones too",
+        ge=10 * 2**20,
+    )
     media_check_s: PositiveFloat = setting(
         "MEDIA_CHECK_SECONDS",
         0.5,
