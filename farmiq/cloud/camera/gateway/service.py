@@ -238,7 +238,7 @@ class Ingest:
                     )
                     await self._leader.confirm()
                     for part in _parts(messages):
-                        answers.wake((await self._store(lane, part)).greeted)
+                        answers.wake(await self._store(lane, part))
             except (stream.LostError, CursorMovedError) as error:
                 log.get(NAME).warning("camera.reading_again", reason=str(error))
                 await backoff.wait()
