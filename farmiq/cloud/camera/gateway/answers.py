@@ -525,7 +525,6 @@ class Answers:
     async def _fail(self, tx: db.Connection, plan: _Plan, row: Row, step: Fail) -> None:
         if row.image_id is not None:
             await store.fail(tx, row.image_id, code=step.code, message=step.message)
-            await commands.end_requests(tx, [row.image_id], state="failed")
         row.ended_at, row.reason = plan.now, f"{step.code}: {step.message}"
         ENDED.labels(outcome=step.code.lower()).inc()
         until = row.transfer.heard_at + timedelta(days=self._timing.resume_days)

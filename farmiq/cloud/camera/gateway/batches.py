@@ -48,28 +48,16 @@ class Outcome:
     has_whole: bool = False
     due_in_s: float = math.inf
 
-    def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(
-            self.stored + other.stored,
-            self.rejected + other.rejected,
-            self.noted + other.noted,
-            self.failed + other.failed,
-            self.greeted + other.greeted,
-            self.has_whole or other.has_whole,
-            min(self.due_in_s, other.due_in_s),
-        )
-
 
 async def commit_bisecting(
     pool: db.Pool, messages: Sequence[RawMessage], timing: Timing, *, lane: Lane | None = None
-) -> Outcome:
+) -> list[Outcome]:
     """Commit all in one transaction; if a message breaks it, commit each half alone (C-81)."""
-    outcomes = await cursor.commit_bisecting(
+    return await cursor.commit_bisecting(
         len(messages),
         lambda part: commit(pool, messages[part], timing, lane=lane),
         lambda index, error: _isolate_poison(pool, messages[index], error, lane),
     )
-    return sum(outcomes, Outcome())
 
 
 async def commit(

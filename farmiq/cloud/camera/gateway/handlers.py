@@ -409,8 +409,6 @@ class CameraHandler:
             self._remove(row)
             return
         self._do(partial(store.fail, image_id=row.image_id, code=code, message=message))
-        if self.has_requests:
-            self._do(partial(commands.end_requests, image_ids=[row.image_id], state="failed"))
         self.batch.failed.append(code)
         row.transfer = replace(row.transfer, state="failed")
         row.reason, row.ended_at = f"{code}: {message}", self.now

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import httpx2
 import prometheus_client
@@ -35,7 +34,7 @@ from farmiq.plumbing import db, http, log
 from farmiq.plumbing.backoff import Attempts, Backoff, cancelled_so_far, end_if_cancelled
 from farmiq.plumbing.broker.load import Load
 from farmiq.plumbing.broker.store import Store
-from farmiq.plumbing.messaging import mqtt, nats, stream
+from farmiq.plumbing.messaging import nats, stream
 from farmiq.plumbing.messaging.cursor import CursorMovedError, Cursors, Lane
 from farmiq.plumbing.messaging.stream import Message, Reader
 from farmiq.plumbing.runtime import lease, schedule
@@ -195,7 +194,6 @@ async def _listen(  # noqa: PLR0917 - its dependencies
                     pool, reader, position, writing, awake_s=settings.camera_awake_s
                 ),
                 Job("camera.log", PURGE_EVERY_S, ingest.purge),
-                Job("camera.old_session", 60.0, partial(end_old_session, pool, settings)),
             ]
             for job in leader_jobs:
                 group.create_task(schedule.run_repeatedly(job))
@@ -238,7 +236,9 @@ class Ingest:
                     )
                     await self._leader.confirm()
                     for part in _parts(messages):
-                        answers.wake(await self._store(lane, part))
+                        for outcome in await self._store(lane, part):
+                            self._report(outcome)
+                            answers.wake(outcome)
             except (stream.LostError, CursorMovedError) as error:
                 log.get(NAME).warning("camera.reading_again", reason=str(error))
                 await backoff.wait()
@@ -252,7 +252,7 @@ class Ingest:
         self._position.moved()
         return self._cursors.lanes[0]
 
-    async def _store(self, lane: Lane, messages: Sequence[Message]) -> Outcome:
+    async def _store(self, lane: Lane, messages: Sequence[Message]) -> list[Outcome]:
         raw_messages = [
             RawMessage(
                 stream.topic(message.subject), message.payload, message.stored_at_ns, message.seq
@@ -261,17 +261,17 @@ class Ingest:
         ]
         async with self._writing:
             with self.attempts:
-                outcome = await batches.commit_bisecting(
+                outcomes = await batches.commit_bisecting(
                     self._pool, raw_messages, self._timing, lane=lane
                 )
         crash.here("camera.after_commit")
         self._cursors.read_seq = lane.position.seq
         self._position.moved()
-        self._report(outcome, messages[-1])
-        return outcome
+        LOG_LAG_S.set(max(0.0, time.time() - messages[-1].stored_at_ns / 1e9))
+        return outcomes
 
-    def _report(self, outcome: Outcome, last: Message) -> None:
-        LOG_LAG_S.set(max(0.0, time.time() - last.stored_at_ns / 1e9))
+    @staticmethod
+    def _report(outcome: Outcome) -> None:
         for code in outcome.failed:
             ENDED.labels(outcome=code.lower()).inc()
         TAKEN.labels(outcome="taken").inc(outcome.stored)
@@ -312,29 +312,3 @@ def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
     if start < len(messages):
         parts.append(messages[start:])
     return parts
-
-
-async def end_old_session(pool: db.Pool, settings: CloudSettings) -> dict[str, object]:
-    """End the broker session of old gateways, which would fill up.
-
-    Its messages are not lost: a camera stores an image until its ACK_OK.
-    """
-    url = secret(settings.mqtt_url)
-    if url is None:
-        return {}
-    async with db.transaction(pool) as tx:
-        client_id = await db.fetch_value(
-            tx,
-            "select coalesce(%s, client_id) from leases "
-            "where name = %s and session_began_at is not null",
-            settings.mqtt_client_id,
-            NAME,
-        )
-    if client_id is None or not await mqtt.end_session(url, client_id, tls=settings.tls):
-        return {}
-    async with db.transaction(pool) as tx:
-        await tx.execute(
-            "update leases set client_id = null, session_began_at = null where name = %s",
-            (NAME,),
-        )
-    return {"ended": 1}

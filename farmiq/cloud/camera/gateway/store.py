@@ -12,6 +12,7 @@ from uuid import UUID
 
 from psycopg.rows import dict_row
 
+from farmiq.cloud.camera.gateway import commands
 from farmiq.cloud.camera.gateway.camera_store import Camera
 from farmiq.cloud.camera.gateway.chunks import CameraState, Transfer
 from farmiq.plumbing import db, ids
@@ -454,10 +455,12 @@ async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) 
 
 
 async def fail(tx: db.Connection, image_id: UUID, *, code: str, message: str) -> None:
+    """Its requests end with it."""
     await tx.execute(
         "select fn_image_failure_handler(image_id => %s, error_code => %s, error_message => %s)",
         (image_id, code, message),
     )
+    await commands.end_requests(tx, [image_id], state="failed")
 
 
 async def _rows(tx: db.Connection, statement: str, args: Any) -> list[Row]:

@@ -272,7 +272,7 @@ async def test_chunk_after_a_poison_announcement_is_stored_in_no_image(
     with monkeypatch.context() as patched:
         patched.setattr(handlers.CameraHandler, "on_announcement", broken)
         sent = wire.RawMessage(f"device/{camera.mac}/data", said)
-        outcome = await batches.commit_bisecting(camera.pool, [sent], Timing())
+        (outcome,) = await batches.commit_bisecting(camera.pool, [sent], Timing())
     assert [one.kind for one in outcome.rejected] == ["database"]
     await camera.send(2)
     assert camera.here() == {"1.jpg": 1}

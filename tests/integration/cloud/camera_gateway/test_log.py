@@ -1,4 +1,4 @@
-"""The gateway reads the cameras' log: restored files, two gateways, purge, an old session."""
+"""The gateway reads the cameras' log: restored files, two gateways, purge."""
 
 import asyncio
 import shutil
@@ -9,9 +9,7 @@ import pytest
 
 from farmiq.cloud.camera.gateway import logins, service
 from farmiq.lab import stack
-from farmiq.plumbing import db
-from farmiq.plumbing.messaging import mqtt, nats, stream
-from farmiq.plumbing.runtime import lease
+from farmiq.plumbing.messaging import nats, stream
 from tests.integration.cloud.camera_gateway.conftest import Site, now
 from tests.integration.cloud.camera_gateway.firmware import picture
 from tests.support.until import until
@@ -111,22 +109,3 @@ async def test_stored_messages_are_purged_except_the_last(
     await camera.wake(image, "2.jpg", now())
     assert await site.stored(camera, "2.jpg") == image
     assert service.REWOUND._value.get() == before
-
-
-async def test_session_of_a_gateway_before_the_log_is_ended(site: Site) -> None:
-    url = site.environment["FARMIQ_CLOUD_MQTT_URL"]
-    topics = ["device/+/data", "device/+/status"]
-    async with mqtt.connected(url, client_id="cloud-camera-gateway-old", topics=topics) as link:
-        await link.until_up()
-    async with db.pool(site.environment["FARMIQ_CLOUD_DB_URL"], name="test") as pool:
-        async with db.transaction(pool) as tx:
-            await lease.take(tx, service.NAME, "old:1", lasts_s=0.1)
-            await tx.execute(
-                "update leases set client_id = 'cloud-camera-gateway-old', "
-                "session_began_at = fn_now()"
-            )
-        await site.gateway()
-        await until(lambda: site.rows("select 1 from leases where session_began_at is null"))
-    async with mqtt.connected(url, client_id="cloud-camera-gateway-old", topics=topics) as link:
-        await link.until_up()
-        assert link.new_sessions == 1

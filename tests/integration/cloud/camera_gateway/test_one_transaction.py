@@ -136,7 +136,7 @@ async def test_error_of_an_earlier_statement_is_not_a_rejection_of_the_announcem
 
 async def test_announcement_with_a_bad_topic_beside_it_is_stored(site: Site, pool: db.Pool) -> None:
     mac = (await site.camera()).mac
-    outcome = await batches.commit_bisecting(
+    (outcome,) = await batches.commit_bisecting(
         pool, [announced(mac, 1), announced("112233", 2)], Timing()
     )
     assert (outcome.stored, len(outcome.rejected)) == (1, 1)
