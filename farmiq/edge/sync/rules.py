@@ -292,11 +292,13 @@ class Backoff:
         """An outage counts as documented, but never up to the limit (C-12).
 
         It waits no longer than its tenant pauses: when the cloud is back, all is sent (BK-10). An
-        event that failed alone keeps that code and its count until it is delivered.
+        event that failed alone keeps that code and its count until it is delivered, or until the
+        cloud itself says that it is too old for it.
         """
         attempts, code = min(row.attempt_count + 1, self.max_attempts - 1), outage.code
-        if row.last_error_code is not None and is_alone(row.last_error_code):
-            attempts, code = row.attempt_count, row.last_error_code
+        before = row.last_error_code
+        if before is not None and is_alone(before) and outage.code != CLOUD_OLDER:
+            attempts, code = row.attempt_count, before
         delay_s = self._delay_s(attempts, min(self.cap_s, self.breaker_s), chance)
         return Failure(attempts, code, outage.message, delay_s)
 

@@ -321,6 +321,35 @@ async def test_poisonous_neighbours_do_not_hold_the_others_up(
 
 
 @pytest.mark.req("UP-04")
+async def test_event_that_met_a_slow_cloud_alone_says_that_the_cloud_is_older(
+    settings: EdgeSettings, pool: db.Pool, edge_db: Database
+) -> None:
+    """What the cloud says of an event itself is newer than what was supposed of it before."""
+    events = [event(minutes=n) for n in range(2)]
+    await owe(pool, *events)
+    is_slow = True
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        ids_sent = [one["event_id"] for one in sent(request)["events"]]
+        if str(events[1].event_id) not in ids_sent:
+            return accept(request)
+        if is_slow:
+            raise httpx2.ReadTimeout("slow", request=request)
+        index = ids_sent.index(str(events[1].event_id))
+        body = {"error": {"message": "no", "details": [{"index": index, "reason": "new"}]}}
+        return httpx2.Response(400, json=body)
+
+    codes = "select status, last_error_code from sync_outbox where status <> 'acked'"
+    async with forwarder(settings, pool, answer) as it:
+        await it.forward_once()
+        assert rows(edge_db, codes) == [("pending", "ALONE_NETWORK_ERROR")]
+        is_slow = False
+        make_due(edge_db)
+        await it.forward_once()
+    assert rows(edge_db, codes) == [("pending", "CLOUD_OLDER")]
+
+
+@pytest.mark.req("UP-04")
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
