@@ -55,7 +55,9 @@ async def measure(plan: Plan, say: Say) -> list[Result]:
         archived = History(objects.Bucket(engines.environment["FARMIQ_CLOUD_S3_URL"]))
         async with db.pool(url, name="bench", max_size=4) as pool:
             await jobs.create_partitions(pool)
+            began_s = time.monotonic()
             token = _fill(admin, plan.devices)
+            say(f"filled in       {time.monotonic() - began_s:>9,.0f} s")
             before = await _questions(pool, token, archived)
             bytes_before, rows = _size(admin)
             say(f"database        {bytes_before / rows:>9,.1f} bytes a reading, {rows:,} of them")
@@ -100,40 +102,52 @@ def _fill(url: str, devices: int) -> str:
     with psycopg.connect(url, autocommit=True) as owner:
         company = add_company(owner, TENANT, name=TENANT)
         add_user(owner, "a@b.c", company_id=company, password="long enough 1")  # noqa: S106
-        owner.execute("alter table telemetry_readings disable trigger user")
+        owner.execute(_OPEN)
         for device in range(devices):
-            owner.execute(_READINGS, {**values, "device": f"sensor-{device:05}"})
-        owner.execute(_LATEST)
-        owner.execute(_HOURS)
-        owner.execute("alter table telemetry_readings enable trigger user")
+            owner.execute(_SENSOR, {**values, "device": f"sensor-{device:05}"})
+        owner.execute(_CLOSE)
         owner.execute("vacuum analyze")
         return open_sign_in(owner, "a@b.c", lasts=timedelta(hours=12))
 
 
-_READINGS = """
-    insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id, metric_type,
-      metric_value, unit, occurred_at, trace_id, stored_at)
-    select %(tenant)s, gen_random_uuid(), 'farm-1', 'barn-1', %(device)s, %(metric)s,
-      round((20 + 5 * sin(n / 229.0) + random())::numeric, 1)::float8, 'C', at,
-      md5(random()::text), at + interval '2 seconds' * random()
-    from generate_series(1, %(count)s) n
-      cross join lateral (select %(now)s::timestamptz - n * interval '1 minute' as at) t
+# Ids have no order: 100 million of them, one after another, into an index take hours.
+_OPEN = """
+    set maintenance_work_mem = '1GB';
+    alter table telemetry_readings disable trigger user;
+    alter table telemetry_readings drop constraint telemetry_readings_pkey;
+    drop index telemetry_readings_device_idx
 """
-_LATEST = """
-    insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
-      metric_value, unit, occurred_at, reading_count)
-    select tenant_id, device_id, metric_type, 'farm-1', 'barn-1', gen_random_uuid(), 20, 'C',
-      max(occurred_at), count(*)
-    from telemetry_readings group by 1, 2, 3
+_CLOSE = """
+    alter table telemetry_readings add constraint telemetry_readings_pkey
+      primary key (tenant_id, event_id, occurred_at);
+    create index telemetry_readings_device_idx
+      on telemetry_readings (tenant_id, device_id, metric_type, occurred_at desc);
+    alter table telemetry_readings enable trigger user
 """
-_HOURS = """
+_SENSOR = """
+    with stored as (
+      insert into telemetry_readings (tenant_id, event_id, farm_id, barn_id, device_id,
+        metric_type, metric_value, unit, occurred_at, trace_id, stored_at)
+      select %(tenant)s, md5(random()::text || n || %(device)s)::uuid, 'farm-1', 'barn-1',
+        %(device)s, %(metric)s, round((20 + 5 * sin(n / 229.0) + random()) * 10) / 10, 'C', at,
+        md5(random()::text), at + interval '2 seconds' * random()
+      from generate_series(1, %(count)s) n
+        cross join lateral (select %(now)s::timestamptz - n * interval '1 minute' as at) t
+      returning *
+    ), latest as (
+      insert into telemetry_latest (tenant_id, device_id, metric_type, farm_id, barn_id, event_id,
+        metric_value, unit, occurred_at, reading_count)
+      select tenant_id, device_id, metric_type, 'farm-1', 'barn-1', gen_random_uuid(), 20, 'C',
+        max(occurred_at), count(*)
+      from stored group by 1, 2, 3
+    )
     insert into telemetry_agg (id, tenant_id, farm_id, barn_id, device_id, "window",
       bucket_start_at, bucket_end_at, metric_type, unit, avg_value, min_value, max_value,
       sum_value, count)
     select gen_random_uuid(), tenant_id, 'farm-1', 'barn-1', device_id, '1h', at,
       at + interval '1 hour', metric_type, 'C', avg(metric_value), min(metric_value),
       max(metric_value), sum(metric_value::numeric), count(*)
-    from telemetry_readings, lateral (select date_trunc('hour', occurred_at) as at) h
+    from stored, lateral (select date_trunc('hour', occurred_at) as at) h
     group by tenant_id, device_id, metric_type, at
 """
 

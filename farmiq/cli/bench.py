@@ -65,12 +65,12 @@ def figures(
 def history(
     *,
     readings: Annotated[
-        int, typer.Option(min=100_000, help="How many readings, of which two thirds are archived.")
+        int, typer.Option(min=100_000, help="How many readings, of which about half are archived.")
     ] = 1_000_000,
 ) -> int:
     """Readings in Parquet files: bytes of each, and 90 days over both tiers, P35.
 
-    100 million take about an hour and 50 GB of disk.
+    100 million take about an hour on a quiet machine and 50 GB of disk.
     """
     return _measure("history", readings=readings)
 
