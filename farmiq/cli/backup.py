@@ -42,7 +42,10 @@ def key(file: Annotated[Path, typer.Argument(help="A new file; never written ove
     """Make the key that seals backups. Keep a copy elsewhere: without it none can be read."""
     from farmiq.plumbing import sealing
 
-    sealing.write_new_key(file)
+    try:
+        sealing.write_new_key(file)
+    except FileExistsError:
+        terminal.fail(f"{file} exists; a key is never overwritten. Choose another file.")
     terminal.print_result(
         {"file": file}, f"{file}: a new key. Store a copy of it on another machine, now."
     )

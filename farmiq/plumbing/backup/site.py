@@ -312,14 +312,14 @@ class Site:
         self, folder: Path, *, to: datetime | None, account: Account | None, port: int, say: Say
     ) -> Restored:
         """The database as it was at `to`, running on loopback, in a new folder."""
+        base = database.choose(database.bases(self.repository), to)
         until = database.covered(self.repository)
         if to is not None and (until is None or to > until.at):
-            newest = f"{until.at:%Y-%m-%dT%H:%M:%SZ}" if until else "the newest base"
+            newest = until.at if until else base.ended_at
             raise BackupError(
-                f"the repository does not reach that far: it has everything up to {newest}. "
-                "Leave --to away for the newest state"
+                "the repository does not reach that far: it has everything up to "
+                f"{newest:%Y-%m-%dT%H:%M:%SZ}. Leave --to away for the newest state"
             )
-        base = database.choose(database.bases(self.repository), to)
         say(f"database   base {base.id}, {base.size_bytes / 1e6:,.1f} MB packed")
         return self._restored(base, folder, Target(at=to), account=account, port=port)
 

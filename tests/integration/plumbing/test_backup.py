@@ -193,6 +193,17 @@ def test_drill_under_load_restores_every_row_and_finds_what_differs(
     ]
 
 
+def test_restore_says_which_moments_there_are_also_without_changes(
+    backed_up: site.Site, place: Path
+) -> None:
+    backed_up.run(_quiet)
+    (base,) = database.bases(backed_up.repository)
+    for days, why in ((-1, "the first moment is"), (1, f"everything up to {base.ended_at:%FT%TZ}")):
+        to = base.ended_at + timedelta(days=days)
+        with pytest.raises(BackupError, match=why):
+            backed_up.restore(place / "far", to=to, account=None, port=free_port(), say=_quiet)
+
+
 @pytest.mark.req("BK-05", "BK-06")
 def test_restore_goes_back_to_any_moment_and_to_the_last_commit_before_a_crash(
     backed_up: site.Site, place: Path
