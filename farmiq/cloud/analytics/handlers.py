@@ -18,7 +18,6 @@ async def mark_events(tx: db.Connection, events: Sequence[BusEvent]) -> int:
     awaited = {(event.tenant_id, event.event_id): event for event in _awaited(events)}
     stored = await marks.stored_events(tx, awaited.values()) if awaited else set()
     await mark_stored(tx, [awaited[key] for key in awaited if key in stored])
-    await marked_days.mark_places(tx, {*_hours_of_the_cloud(events)})
     missing = [awaited[key] for key in awaited if key not in stored]
     if missing:
         await marks.add_pending(tx, missing)
@@ -32,22 +31,17 @@ async def mark_stored(tx: db.Connection, events: Sequence[Pending]) -> None:
 
 
 def _early(events: Sequence[BusEvent]) -> Iterator[Place]:
-    """Buckets, and readings that an earlier version had bound: others follow in the same hour."""
+    """Buckets, and readings that an earlier version had bound: others follow in the same hour.
+
+    Of a day that the cloud computed every hour comes too; hours were stored before they were
+    published, and marked then: mostly there is such a mark already.
+    """
     for event in events:
         if event.event_type == telemetry.INGESTED and not event.clock_suspect:
             yield _quarter(event, event.occurred_at)
         elif event.event_type == telemetry.AGGREGATED:
             bucket = telemetry.read_aggregated(event.payload)
-            if not bucket.made_by:
-                yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
-
-
-def _hours_of_the_cloud(events: Sequence[BusEvent]) -> Iterator[Place]:
-    """Hours that the cloud computed: stored before published, and each hour of a day comes."""
-    for event in events:
-        if event.event_type == telemetry.AGGREGATED:
-            bucket = telemetry.read_aggregated(event.payload)
-            if bucket.made_by and bucket.aggregation_window == "1h":
+            if not bucket.made_by or bucket.aggregation_window == "1h":
                 yield _quarter(event, bucket.bucket_start_at or event.occurred_at)
 
 

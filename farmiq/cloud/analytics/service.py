@@ -24,7 +24,7 @@ from farmiq.plumbing.runtime import clock, schedule
 from farmiq.plumbing.runtime.schedule import Job
 
 NAME = "cloud-analytics-service"
-EVERY_S = 0.5
+EVERY_S = 1.0
 CLOCK_S = 5.0
 # An event that its own service has not stored by then is among the dead letters for good.
 PENDING_DAYS = 90
