@@ -237,3 +237,6 @@ class _Protocol(H11Protocol):
         )
         for part in (answer, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
+        if self.cycle is not None:  # a route may have begun: it finds that nobody listens
+            self.cycle.disconnected, self.cycle.waiting_for_100_continue = True, False
+            self.cycle.message_event.set()

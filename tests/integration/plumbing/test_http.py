@@ -11,12 +11,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import structlog
 import trustme
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from farmiq.plumbing import connections, http
-from farmiq.plumbing.http import HttpServer, protocol
+from farmiq.plumbing.http import HttpError, HttpServer, protocol
 from farmiq.plumbing.tls import Tls
 from tests.support.until import until
 
@@ -79,6 +80,40 @@ async def test_invalid_http_gets_the_standard_error_body(
     assert f"x-trace-id: {error['traceId']}".encode() in head
     assert good.json() == {"size": 3}
     assert [record.message for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("expects", ["", "Expect: 100-continue\r\n"])
+@pytest.mark.parametrize("path", ["/closed", "/taken"])
+async def test_route_of_a_request_that_was_refused_for_its_body_logs_no_error(
+    server: HttpServer,
+    free_port: Callable[[], int],
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    expects: str,
+) -> None:
+    ended = asyncio.Event()
+
+    async def closed() -> None:
+        ended.set()
+        raise HttpError(401, "nobody is let in")
+
+    async def taken(request: Request) -> int:
+        try:
+            return len(await request.body())
+        finally:
+            ended.set()
+
+    server.app.add_api_route("/closed", closed, methods=["POST"])
+    server.app.add_api_route("/taken", taken, methods=["POST"])
+    port = free_port()
+    said = f"POST {path} HTTP/1.1\r\nHost: a\r\n{expects}Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+    with structlog.testing.capture_logs() as lines:
+        async with serving(server, port):
+            head, _ = await spoken(port, said.encode())
+            await ended.wait()
+    assert head.startswith(b"HTTP/1.1 400 Bad Request")
+    assert [record.message for record in caplog.records if record.exc_info] == []
+    assert [line for line in lines if line["log_level"] == "error"] == []
 
 
 async def test_client_that_leaves_during_its_body_logs_no_traceback(
