@@ -113,34 +113,24 @@ def episodes(
     ] = None,
 ) -> int:
     """List what was wrong in the cloud, newest first. Exit code 3: something is open."""
-    from pydantic import ValidationError
-
     from farmiq import api
     from farmiq.cloud.alerts.episodes import queries
     from farmiq.cloud.alerts.models import AlertEpisode, EpisodeFilter
 
-    given = {
-        "state": state, "severity": severity, "rule": rule, "farm": farm, "barn": barn,
-        "device": device, "limit": str(limit), "cursor": cursor,
-    }  # fmt: skip
-    try:
-        query = EpisodeFilter.model_validate({k: v for k, v in given.items() if v})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in api.problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    query = terminal.query(
+        EpisodeFilter, state=state, severity=severity, rule=rule, farm=farm, barn=barn,
+        device=device, limit=limit, cursor=cursor,
+    )  # fmt: skip
     page = terminal.in_transaction(
         _of_company(lambda tx: queries.page(tx, tenant, query.page()), tenant), terminal.CLOUD
     )
     rows, following = api.cut(page, limit, at="opened_at", key="episode_id")
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _episode_cells,
-        document={
-            "alerts": [AlertEpisode(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="alerts",
+        shown=lambda row: AlertEpisode(**row).model_dump(mode="json"),
         empty="nothing was wrong",
     )
     return 3 if any(row["state"] in ("active", "acknowledged") for row in rows) else 0

@@ -217,23 +217,12 @@ def messages(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 100,
 ) -> int:
     """List messages about alerts of the cloud, newest first. Exit code 3: some failed."""
-    from pydantic import ValidationError
-
-    from farmiq.api import problems
     from farmiq.cloud.notification.api import MessageFilter
     from farmiq.cloud.notification.sending import queries
 
-    given = {
-        "episode": episode, "contact": to_contact, "channel": over, "state": state,
-        "limit": str(limit),
-    }  # fmt: skip
-    try:
-        query = MessageFilter.model_validate(
-            {name: value for name, value in given.items() if value}
-        )
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    query = terminal.query(
+        MessageFilter, episode=episode, contact=to_contact, channel=over, state=state, limit=limit
+    )
     rows = terminal.in_transaction(
         lambda tx: queries.page(tx, tenant, query.page()), terminal.CLOUD
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,16 +12,20 @@ if TYPE_CHECKING:
     from bench.results import Result
 
 app = terminal.Group(
-    "Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.",
+    "Measure ours beside a ceiling or a peer in the same run; needs a checkout of the source.\n\n"
+    "Each command starts the engines that it needs and stops them again. Results go to "
+    "bench/results.json and docs/develop/bench.md. Exit code 3: a target is missed.",
     shared=terminal.JSON,
 )
+Rounds = Annotated[int, typer.Option(min=1, help="The median of them counts.")]
+Events = Annotated[int, typer.Option(min=1000, help="Messages or readings per measurement.")]
 
 
 @app.command("ingest")
 def ingest(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Messages per measurement.")] = 40_000,
+    events: Events = 40_000,
     node_red: Annotated[
         bool, typer.Option("--node-red/--no-node-red", help="Beside Node-RED, fetched by npm.")
     ] = True,
@@ -30,30 +33,21 @@ def ingest(
         bool, typer.Option("--travel/--no-travel", help="Also memory and latency, to the cloud.")
     ] = True,
 ) -> int:
-    """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and plain COPY; P9, P11, P14 and P15.
-
-    Engines are started for it and stopped after it. Results go to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if a target is missed.
-    """
-    edge = _module("edge")
-    plan = edge.Plan(rounds=rounds, events=events, node_red=node_red, travel=travel)
-    return _measure(edge.measure, plan)
+    """Edge ingest: P1 to P4 beside a C subscriber, Node-RED and COPY; P9, P11, P14 and P15."""
+    return _measure("edge", rounds=rounds, events=events, node_red=node_red, travel=travel)
 
 
 @app.command("delivery")
 def delivery(
     *,
     rounds: Annotated[int, typer.Option(min=3, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Events per measurement.")] = 40_000,
+    events: Events = 40_000,
 ) -> int:
     """From the outbox to the cloud: P5 to P8 beside pgqueuer, procrastinate and aio-pika; P10, P19.
 
-    Takes about ten minutes: the outbox is filled with up to 5 million rows. Engines are started
-    for it and stopped after it. Results go to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if a target is missed.
+    Takes about ten minutes: the outbox is filled with up to 5 million rows.
     """
-    module = _module("delivery")
-    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+    return _measure("delivery", rounds=rounds, events=events)
 
 
 @app.command("figures")
@@ -63,13 +57,8 @@ def figures(
         bool, typer.Option("--large", help="Also at 100 million readings: minutes, 8 GB of disk.")
     ] = False,
 ) -> int:
-    """Daily figures: what it costs to compute one batch day again, P17.
-
-    Engines are started for it and stopped after it. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if a target is missed.
-    """
-    module = _module("figures")
-    return _measure(module.measure, module.Plan(large=large))
+    """Daily figures: what it costs to compute one batch day again, P17."""
+    return _measure("figures", large=large)
 
 
 @app.command("history")
@@ -81,72 +70,40 @@ def history(
 ) -> int:
     """Readings in Parquet files: bytes of each, and 90 days over both tiers, P35.
 
-    100 million take about an hour and 50 GB of disk. Engines are started for it and stopped after
-    it. The result goes to bench/results.json and docs/develop/bench.md. Exit code 3 if the target
-    is missed.
+    100 million take about an hour and 50 GB of disk.
     """
-    module = _module("history")
-    return _measure(module.measure, module.Plan(readings=readings))
+    return _measure("history", readings=readings)
 
 
 @app.command("rollups")
-def rollups(
-    *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 300_000,
-) -> int:
-    """Readings into the cloud with rollups and figures beside it, and without: P18.
-
-    Engines are started for it and stopped after it. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if the target is missed.
-    """
-    module = _module("rollups")
-    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+def rollups(*, rounds: Rounds = 3, events: Events = 300_000) -> int:
+    """Readings into the cloud with rollups and figures beside it, and without: P18."""
+    return _measure("rollups", rounds=rounds, events=events)
 
 
 @app.command("alerts")
-def alerts(
-    *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Readings per measurement.")] = 100_000,
-) -> int:
-    """Readings into the cloud with 10,000 alert rules evaluated beside it and without: P18.
-
-    Engines are started for it and stopped after it. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if the target is missed.
-    """
-    module = _module("alerts")
-    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+def alerts(*, rounds: Rounds = 3, events: Events = 100_000) -> int:
+    """Readings into the cloud with 10,000 alert rules evaluated beside it and without: P18."""
+    return _measure("alerts", rounds=rounds, events=events)
 
 
 @app.command("cameras")
-def cameras(
-    *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-) -> int:
+def cameras(*, rounds: Rounds = 3) -> int:
     """The cameras' gateway: 200 images at once, with 30 % of chunks lost (P12) and without (P13).
 
-    Takes about two minutes a round. Engines are started for it and stopped after it. The result
-    goes to bench/results.json and docs/develop/bench.md. Exit code 3 if it needs more than 64 MB
-    more, or an image is not here, byte for byte.
+    Takes about two minutes a round. Exit code 3 also if an image is not here, byte for byte.
     """
-    module = _module("cameras")
-    return _measure(module.measure, module.Plan(rounds=rounds))
+    return _measure("cameras", rounds=rounds)
 
 
 @app.command("pages")
 def pages(
     *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
+    rounds: Rounds = 3,
     viewers: Annotated[int, typer.Option(min=2, help="Live pages open at once.")] = 50,
 ) -> int:
-    """Pages with 200 devices and 90 days beside a static file, and at 50 viewers: P16.
-
-    Engines are started for it and stopped after it. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if a target is missed.
-    """
-    module = _module("pages")
-    return _measure(module.measure, module.Plan(rounds=rounds, viewers=viewers))
+    """Pages with 200 devices and 90 days beside a static file, and at 50 viewers: P16."""
+    return _measure("pages", rounds=rounds, viewers=viewers)
 
 
 @app.command("vision")
@@ -157,44 +114,29 @@ def vision(
 ) -> int:
     """Weights from images: masks, errors, intervals, CPU and memory for each frame; P20 to P27.
 
-    Takes about five minutes, and no engine. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if a target is missed.
+    Takes about five minutes, and no engine.
     """
-    module = _module("vision")
-    return _measure(module.measure, module.Plan(animals=animals, scenes=scenes))
+    return _measure("vision", animals=animals, scenes=scenes)
 
 
 @app.command("inference")
-def inference(
-    *,
-    rounds: Annotated[int, typer.Option(min=1, help="The median of them counts.")] = 3,
-    events: Annotated[int, typer.Option(min=1000, help="Messages per measurement.")] = 40_000,
-) -> int:
+def inference(*, rounds: Rounds = 3, events: Events = 40_000) -> int:
     """Edge ingest while images are looked at beside it, and without: P28.
 
-    Engines are started for it and stopped after it. The result goes to bench/results.json and
-    docs/develop/bench.md. Exit code 3 if the target is missed, or fewer than five images a second
-    were finished.
+    Exit code 3 also if fewer than five images a second were finished.
     """
-    module = _module("inference")
-    return _measure(module.measure, module.Plan(rounds=rounds, events=events))
+    return _measure("inference", rounds=rounds, events=events)
 
 
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(f"bench.{name}")
-    except ImportError:
-        terminal.fail("the bench is not in the package: run it in a checkout, with `make bench`")
-
-
-def _measure(
-    measure: "Callable[[Any, Callable[[str], None]], Coroutine[Any, Any, list[Result]]]",
-    plan: object,
-) -> int:
+def _measure(name: str, **plan: Any) -> int:
     from farmiq.plumbing import log
 
+    try:
+        bench = importlib.import_module(f"bench.{name}")
+    except ImportError:
+        terminal.fail("the bench is not in the package: run it in a checkout, with `make bench`")
     log.configure("error")
-    results_ = asyncio.run(measure(plan, terminal.progress()))
+    results_: list[Result] = asyncio.run(bench.measure(bench.Plan(**plan), terminal.progress()))
     if terminal.wants_json():
         terminal.print_json([result.entry() for result in results_])
     else:

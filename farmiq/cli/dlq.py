@@ -109,7 +109,7 @@ def show(*, limit: int, body: bool, **given: Any) -> None:
 def redrive(**given: Any) -> int:
     """Send letters back to the queues they came from, as if they were new. Safe to repeat.
 
-    Say which. Properties that could not be read are left out, and it is said of which letters.
+    Say which. Properties that cannot be read are left out; their letters are named.
     With --json a line per letter and a summary at the end. Exit code 3: some could not be sent.
     """
     return _move("redrive", **given)

@@ -36,7 +36,7 @@ def invite(
 ) -> None:
     """Make a code with which one edge may register its key, once. It is printed this once.
 
-    Give it to whoever stands at the edge: `farmiq edge enroll --cloud URL --code CODE`. It may be
+    Give it to the person at the edge: `farmiq edge enroll --cloud URL --code CODE`. It may be
     asked for again for an edge that is known: it then gets a further key. It is audited.
     """
     from datetime import timedelta

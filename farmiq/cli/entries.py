@@ -1,18 +1,15 @@
-"""What `farmiq record` and `farmiq feed` share: filters as options, and postings by hand."""
+"""What `farmiq record` and `farmiq feed` share: options, and postings by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from farmiq.cli import terminal
 
 if TYPE_CHECKING:
-    from farmiq.api import Filter
     from farmiq.messages.bus import BusEvent
-
-F = TypeVar("F", bound="Filter")
 
 Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
 Farm = Annotated[str, typer.Option(help="farm_id, as in the devices' topics.")]
@@ -30,19 +27,24 @@ Key = Annotated[
 # So that a number below 0 is refused for what it is, and not as an option that nobody knows.
 NUMBERS = {"ignore_unknown_options": True}
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
+Cursor = Annotated[str | None, typer.Option(help="Where the page before ended (its next_cursor).")]
 
 
-def query(kind: "type[F]", **given: Any) -> "F":
-    """The filter of a list; exits with code 2 if an option is not valid."""
-    from pydantic import ValidationError
+def print_page(
+    stored: Sequence[Mapping[str, Any]],
+    name: str,
+    limit: int,
+    cells: Callable[[Any], Sequence[str]],
+    *,
+    columns: Sequence[str],
+    empty: str,
+) -> None:
+    """Entries that were read one beyond `limit`, with these columns and the cursor of the rest."""
+    from farmiq.api import cut
 
-    from farmiq.api import problems
-
-    try:
-        return kind.model_validate({name: str(value) for name, value in given.items() if value})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    page, following = cut(stored, limit, at="occurred_at", key="event_id")
+    rows = [{column: row[column] for column in columns} for row in page]
+    terminal.print_cursor_page(rows, following, cells, name=name, empty=empty)
 
 
 def body(at: datetime | None, **given: Any) -> bytes:

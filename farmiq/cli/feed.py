@@ -35,17 +35,18 @@ def ls(
     batch: entries.OnlyBatch = None,
     lot: OnlyLot = None,
     limit: entries.Limit = 50,
+    cursor: entries.Cursor = None,
 ) -> None:
     """List intakes, newest first; those that another one replaces say so."""
     from farmiq.cloud.feed import store
     from farmiq.cloud.feed.api import IntakeFilter
 
-    wanted = entries.query(
-        IntakeFilter, farm=farm, barn=barn, batch=batch, lot=lot, limit=limit
+    wanted = terminal.query(
+        IntakeFilter, farm=farm, barn=barn, batch=batch, lot=lot, limit=limit, cursor=cursor
     ).page()
     rows = terminal.in_transaction(lambda tx: store.intakes(tx, tenant, wanted), terminal.CLOUD)
     empty = "`farmiq feed take` adds one"
-    terminal.print_page(rows, limit, _cells, empty=empty)
+    entries.print_page(rows, "intakes", limit, _cells, columns=store.INTAKE, empty=empty)
 
 
 @app.command("lots")
@@ -56,14 +57,17 @@ def lots(
     barn: entries.OnlyBarn = None,
     lot: OnlyLot = None,
     limit: entries.Limit = 50,
+    cursor: entries.Cursor = None,
 ) -> None:
     """List lots received, newest first; those that another one replaces say so."""
     from farmiq.cloud.feed import store
     from farmiq.cloud.feed.api import LotFilter
 
-    wanted = entries.query(LotFilter, farm=farm, barn=barn, lot=lot, limit=limit).page()
+    given = {"farm": farm, "barn": barn, "lot": lot, "limit": limit, "cursor": cursor}
+    wanted = terminal.query(LotFilter, **given).page()
     rows = terminal.in_transaction(lambda tx: store.lots(tx, tenant, wanted), terminal.CLOUD)
-    terminal.print_page(rows, limit, _cells, empty="`farmiq feed receive` adds one")
+    empty = "`farmiq feed receive` adds one"
+    entries.print_page(rows, "lots", limit, _cells, columns=store.LOT, empty=empty)
 
 
 @app.command("stock")

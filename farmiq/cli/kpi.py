@@ -1,13 +1,15 @@
 """`farmiq kpi`: daily figures of batches, as the cloud's database has them."""
 
 from collections.abc import Mapping
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farmiq.cli import kpi_forecast, terminal
+from farmiq.cli import terminal
 
 if TYPE_CHECKING:
+    from farmiq.cloud.figures.forecast import ExpectedWeight, Forecast, TargetDay
     from farmiq.plumbing import db
 
 app = terminal.Group(
@@ -16,7 +18,6 @@ app = terminal.Group(
     "docs/integrate/figures.md says how each figure is computed."
 )
 Tenant = Annotated[str, typer.Option(help="The company's tenant_id.")]
-app.command("forecast")(kpi_forecast.forecast)
 
 
 @app.command("ls")
@@ -39,34 +40,21 @@ def ls(
     ] = None,
 ) -> None:
     """List figures, newest date first."""
-    from pydantic import ValidationError
-
-    from farmiq.api import problems
     from farmiq.cloud.analytics.api import DailyFigure, KpiFilter, cut, wanted
     from farmiq.cloud.figures import queries
 
-    given = {
-        "batch": batch, "farm": farm, "barn": barn, "type": kind, "from": begin, "to": end,
-        "limit": str(limit), "cursor": cursor,
-    }  # fmt: skip
-    try:
-        query = KpiFilter.model_validate({name: value for name, value in given.items() if value})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    given = {"batch": batch, "farm": farm, "barn": barn, "type": kind, "from": begin, "to": end}
+    query = terminal.query(KpiFilter, **given, limit=limit, cursor=cursor)
     figures = terminal.in_transaction(
         lambda tx: queries.page(tx, wanted(tenant, query)), terminal.CLOUD
     )
     rows, following = cut(figures, limit)
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _cells,
-        document={
-            "kpis": [DailyFigure(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="kpis",
+        shown=lambda row: DailyFigure(**row).model_dump(mode="json"),
         empty="a batch has figures once it is registered and something of it was recorded",
     )
 
@@ -96,6 +84,42 @@ def show(
     )
 
 
+@app.command("forecast")
+def forecast(
+    batch: Annotated[str, typer.Argument(help="batch_id, as `farmiq batch ls` prints it.")],
+    *,
+    tenant: Tenant,
+    on: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="Expected weight on this day; else its target date or today."
+        ),
+    ] = None,
+    target_kg: Annotated[
+        float | None, typer.Option(min=0.001, max=10_000, help="Else the batch's target weight.")
+    ] = None,
+) -> int:
+    """Say what a batch will weigh on a day, and when it reaches its target weight.
+
+    From its daily mean weights; the band contains the truth in 80 % of cases. Exit code 3: there is
+    not enough data for an answer.
+    """
+    from farmiq.cloud.figures import forecast as forecasts
+
+    day = on.date() if on else None
+    answer = terminal.in_transaction(
+        lambda tx: forecasts.forecast(tx, tenant, batch, on=day, target_kg=target_kg),
+        terminal.CLOUD,
+    )
+    if answer is None:
+        terminal.fail(f"company {tenant} has no batch {batch}; `farmiq batch ls` lists them")
+    terminal.print_result(answer.model_dump(mode="json"), *_lines(answer))
+    is_answered = answer.weight.reason is None and (
+        answer.target is None or not answer.target.reason
+    )
+    return 0 if is_answered else 3
+
+
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return str(row["kpi_date"]), row["batch_id"], *_figure(row)[1:]
 
@@ -105,3 +129,33 @@ def _figure(row: Mapping[str, Any]) -> tuple[str, ...]:
     expected = f"{compared:+.4g} to the standard" if compared is not None else ""
     value = f"{row['value']:.4g} {row['unit'] if row['unit'] != '1' else ''}"
     return str(row["kpi_date"]), f"{row['kpi_type']:<17}", f"{value:<16}", expected
+
+
+def _lines(answer: "Forecast") -> list[str]:
+    curve = answer.method or f"none: {answer.reason}"
+    lines = [
+        f"weighed    {answer.weighed_days} days, last {answer.last_weighed_on or 'never'}",
+        f"curve      {curve}",
+    ]
+    if answer.method is None:
+        return lines
+    return [*lines, _weight(answer.weight), *([_target(answer.target)] if answer.target else [])]
+
+
+def _weight(weight: "ExpectedWeight") -> str:
+    on = f"{weight.on} (age {weight.age_days} d)"
+    if weight.weight_kg is None:
+        return f"weight     {on}: not enough data: {weight.reason}"
+    band = f"{weight.low_kg:.3f} to {weight.high_kg:.3f}"
+    return f"weight     {on}: {weight.weight_kg:.3f} kg ({band})"
+
+
+def _target(target: "TargetDay") -> str:
+    if target.reached_on is None:
+        return f"target     {target.target_kg:g} kg: not enough data: {target.reason}"
+    band = f"{target.earliest_on} to {_day(target.latest_on)}"
+    return f"target     {target.target_kg:g} kg on {target.reached_on} ({band})"
+
+
+def _day(day: date | None) -> str:
+    return "later than the curve goes" if day is None else str(day)

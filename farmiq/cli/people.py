@@ -82,7 +82,7 @@ def company_second_factor(
 ) -> None:
     """Say from which role on people need a second factor. Needs FARMIQ_CLOUD_DB_ADMIN_URL.
 
-    Whoever has none is asked to set it up when they sign in next.
+    People without one have to set it up when they sign in next.
     """
     from farmiq.cloud.identity import accounts
 

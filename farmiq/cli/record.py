@@ -84,13 +84,10 @@ def ls(
     batch: entries.OnlyBatch = None,
     record_type: Annotated[str | None, typer.Option("--type", help="Only of this type.")] = None,
     limit: entries.Limit = 50,
-    cursor: Annotated[
-        str | None, typer.Option(help="Where the page before ended (its next_cursor).")
-    ] = None,
+    cursor: entries.Cursor = None,
     edge: AtEdge = False,
 ) -> None:
     """List records, newest first; those that another one replaces say so."""
-    from farmiq.api import cut
     from farmiq.cloud.barn import api as cloud_api
     from farmiq.cloud.barn import store as cloud_store
     from farmiq.edge.barn import api as edge_api
@@ -98,23 +95,16 @@ def ls(
 
     given = {"farm": farm, "barn": barn, "batch": batch, "type": record_type, "limit": limit}
     kind = edge_api.EdgeRecordFilter if edge else cloud_api.RecordFilter
-    wanted = entries.query(kind, **given, cursor=cursor).page()
+    wanted = terminal.query(kind, **given, cursor=cursor).page()
     stored = terminal.in_transaction(
         (lambda tx: edge_store.page(tx, {**wanted, "tenant": tenant}))
         if edge
         else (lambda tx: cloud_store.page(tx, tenant, wanted)),
         terminal.EDGE if edge else terminal.CLOUD,
     )
-    page, following = cut(stored, limit, at="occurred_at", key="event_id")
-    rows = [{name: row[name] for name in _columns(edge=edge)} for row in page]
-    terminal.print_list(
-        rows,
-        _cells,
-        document={"records": rows, "next_cursor": following},
-        more=None if following else 0,
-        hint=f"--cursor {following}",
-        empty="`farmiq record add` adds one",
-    )
+    empty = "`farmiq record add` adds one"
+    columns = _columns(edge=edge)
+    entries.print_page(stored, "records", limit, _cells, columns=columns, empty=empty)
 
 
 def _columns(*, edge: bool) -> tuple[str, ...]:

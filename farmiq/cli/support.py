@@ -1,4 +1,4 @@
-"""`farmiq support-bundle`: one archive for whoever helps."""
+"""`farmiq support-bundle`: one archive for the person who helps."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def support_bundle(
         typer.Option(help="A folder with *.log files to take the ends of; may be repeated."),
     ] = None,
 ) -> None:
-    """Write an archive for whoever helps: what is installed and set, how it fares, last log lines.
+    """Write an archive for support: what is installed and set, its state, the last log lines.
 
     Versions, settings, what `farmiq doctor` says, metrics, revision of the schema, counts of
     tables and queues, ends of logs. No password, key or token is in it, and no row of a table;

@@ -21,9 +21,11 @@ from farmiq.messages import instants
 if TYPE_CHECKING:
     import psycopg
 
+    from farmiq.api import Filter
     from farmiq.plumbing import db
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Filter")
 Function = TypeVar("Function", bound=Callable[..., Any])
 # The type of an option and its default, by the name of the parameter.
 Options = Mapping[str, tuple[Any, Any]]
@@ -165,7 +167,7 @@ def _runnable(
 
 
 def _exit_code(error: Exception, value_error: int) -> int | None:
-    """None: a mistake of ours, or nobody reads on; main() deals with both."""
+    """None: a bug, or nobody reads the output any more; main() handles both."""
     if isinstance(error, BrokenPipeError):
         return None
     if type(error).__module__.partition(".")[0] == "psycopg":
@@ -338,7 +340,7 @@ def print_result(document: Any, *lines: str) -> None:
 
 
 def fields(row: Mapping[str, Any], *, indent: str = "") -> list[str]:
-    """All that is known of one thing, a line each."""
+    """One object, a line for each field."""
     known = {name: value for name, value in row.items() if value is not None}
     width = max(map(len, known), default=0)
     return [
@@ -387,6 +389,26 @@ def print_page(
     return shown
 
 
+def print_cursor_page(
+    rows: Sequence[T],
+    following: str | None,
+    cells: Callable[[T], Sequence[str]],
+    *,
+    name: str,
+    shown: Callable[[T], Any] = lambda row: row,
+    empty: str,
+) -> None:
+    """A list that goes on at the cursor `following`; `shown` makes a row of the JSON."""
+    print_list(
+        rows,
+        cells,
+        document={name: [shown(row) for row in rows], "next_cursor": following},
+        more=None if following else 0,
+        hint=f"--cursor {following}",
+        empty=empty,
+    )
+
+
 def end_quietly() -> NoReturn:
     """Nobody reads on, as behind `| head -1`: leave without a word about it."""
     import os
@@ -395,6 +417,19 @@ def end_quietly() -> NoReturn:
     # What is still buffered is flushed at the end, and must not fail then.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
+
+
+def query(kind: "type[F]", **given: Any) -> "F":
+    """The filter of a list; exits with code 2 if an option is not valid."""
+    from pydantic import ValidationError
+
+    from farmiq.api import problems
+
+    try:
+        return kind.model_validate({name: str(value) for name, value in given.items() if value})
+    except ValidationError as error:
+        reasons = (f"--{field} {reason}" for field, reason in problems(error))
+        fail("\n".join(reasons), code=2)
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:

@@ -32,33 +32,23 @@ def ls(
     ] = None,
 ) -> int:
     """List weigh sessions, newest first."""
-    from pydantic import ValidationError
-
-    from farmiq.api import cut, problems
+    from farmiq.api import cut
     from farmiq.edge.weighvision import queries
     from farmiq.edge.weighvision.api import WeighSession, WeighSessionFilter
 
-    given = {
-        "day": day, "station": station, "state": state, "tenant": tenant, "limit": str(limit),
-        "cursor": cursor,
-    }  # fmt: skip
-    try:
-        query = WeighSessionFilter.model_validate({k: v for k, v in given.items() if v})
-    except ValidationError as error:
-        reasons = (f"--{field} {reason}" for field, reason in problems(error))
-        terminal.fail("\n".join(reasons), code=2)
+    query = terminal.query(
+        WeighSessionFilter, day=day, station=station, state=state, tenant=tenant, limit=limit,
+        cursor=cursor,
+    )  # fmt: skip
     zone = terminal.environment().get("FARMIQ_EDGE_TIMEZONE") or "UTC"
     sessions = terminal.in_transaction(lambda tx: queries.page(tx, query.page(), timezone=zone))
     rows, following = cut(sessions, limit, at="start_at", key="session_id")
-    terminal.print_list(
+    terminal.print_cursor_page(
         rows,
+        following,
         _cells,
-        document={
-            "sessions": [WeighSession(**row).model_dump(mode="json") for row in rows],
-            "next_cursor": following,
-        },
-        more=None if following else 0,
-        hint=f"--cursor {following}",
+        name="sessions",
+        shown=lambda row: WeighSession(**row).model_dump(mode="json"),
         empty="a session appears with the first event of a station",
     )
     return 3 if any(row["state"] == "INCOMPLETE" for row in rows) else 0

@@ -1,4 +1,4 @@
-"""The broker of the bus: what it has of ours, and how the rest is created (RB-31).
+"""The broker of the bus: which of our objects it has, and how the rest is created (RB-31).
 
 `topology.py` says what there should be; here the management API is called.
 """
@@ -26,7 +26,7 @@ def differences(api: Api, want: State, *, users: bool) -> list[Difference]:
 
 
 def read(api: Api, *, users: set[str]) -> State:
-    """What the broker has of ours."""
+    """Which of our objects the broker has."""
     known = api.users()
     keys: dict[str, dict[str, str]] = {}
     for item in api.topic_permissions() if users else ():

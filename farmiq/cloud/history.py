@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from farmiq.plumbing.parquet import Kind
 
 PREFIX = "history/"
-# Advisory lock of whoever moves or deletes archived readings.
+# Advisory lock of the process that moves or deletes archived readings.
 LOCK = "archive readings"
 # Files have whole months that ended at least a month ago: none has readings younger than this.
 MIN_AGE = timedelta(days=28)

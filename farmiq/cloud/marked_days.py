@@ -1,6 +1,6 @@
 """Which days of batches have to be computed again: marks for cloud-analytics-service.
 
-Whoever changes what figures are computed from marks the days in the same transaction.
+Code that changes what figures are computed from marks the days in the same transaction.
 """
 
 from collections.abc import Collection

@@ -73,7 +73,7 @@ class CloudSettings(TracedSettings):
     sync_events_days: float = setting(
         "SYNC_EVENTS_RETENTION_DAYS",
         90,
-        "how long it is kept which batches came from which edge",
+        "how long the list of batches of each edge is kept",
         ge=1,
     )
     alert_days: PositiveFloat = setting(
@@ -120,7 +120,7 @@ class CloudSettings(TracedSettings):
         "where edges reach that store; default: the address in FARMIQ_CLOUD_S3_URL",
     )
     media_presign_s: PositiveInt = setting(
-        "MEDIA_PRESIGN_SECONDS", 900, "how long an address for an upload is good", le=86_400
+        "MEDIA_PRESIGN_SECONDS", 900, "how long an address for an upload is valid", le=86_400
     )
     mqtt_url: SecretStr | None = setting(
         "FARMIQ_CLOUD_MQTT_URL",
@@ -164,7 +164,7 @@ class CloudSettings(TracedSettings):
         "CAMERA_AWAKE_SECONDS", 60, "commands are sent to cameras that were heard within so long"
     )
     camera_round_s: PositiveFloat = setting(
-        "CAMERA_ROUND_SECONDS", 30, "how often it is asked which cameras miss their wakes"
+        "CAMERA_ROUND_SECONDS", 30, "how often cameras are checked for missed wakes"
     )
     camera_days: PositiveFloat = setting(
         "CAMERA_RETENTION_DAYS",
@@ -174,7 +174,7 @@ class CloudSettings(TracedSettings):
     camera_observe_s: PositiveFloat = setting(
         "CAMERA_OBSERVE_SECONDS",
         2,
-        "how often it is looked for images of cameras that nobody has judged yet",
+        "how often new images of cameras are assessed",
     )
     camera_bridge_url: str | None = setting(
         "CAMERA_BRIDGE_URL",
@@ -258,8 +258,8 @@ class CloudSettings(TracedSettings):
     camera_per_second: NonNegativeFloat = setting(
         "CAMERA_MESSAGES_PER_SECOND",
         50,
-        "messages that a camera may send for ever; beyond them and the burst its login "
-        "is paused at the broker for a while; 0: none is",
+        "messages a second that a camera may send all the time; beyond them and the burst its "
+        "login is paused at the broker for a while; 0: none is",
     )
     camera_burst: float = setting(
         "CAMERA_MESSAGES_BURST",
@@ -270,7 +270,7 @@ class CloudSettings(TracedSettings):
     camera_bytes_per_second: NonNegativeFloat = setting(
         "CAMERA_BYTES_PER_SECOND",
         2**20,
-        "bytes that a camera may send for ever, as CAMERA_MESSAGES_PER_SECOND",
+        "bytes a second that a camera may send all the time, as CAMERA_MESSAGES_PER_SECOND",
     )
     camera_bytes_burst: float = setting(
         "CAMERA_BYTES_BURST",
@@ -319,7 +319,7 @@ class CloudSettings(TracedSettings):
     alert_messages_days: float = setting(
         "ALERT_MESSAGES_RETENTION_DAYS",
         400,
-        "how long it is known who was told of which alert",
+        "how long messages about alerts are kept: who got which",
         ge=1,
     )
     report_days: float = setting(
@@ -328,7 +328,7 @@ class CloudSettings(TracedSettings):
     camera_calendar_s: PositiveFloat = setting(
         "CAMERA_CALENDAR_SECONDS",
         60,
-        "how often it is looked for sites of cameras whose day begins or ends",
+        "how often the days of the cameras' sites are opened and locked",
         le=3600,
     )
     camera_pending_s: PositiveFloat = setting(

@@ -257,7 +257,7 @@ class EdgeSettings(VisionSettings):
         "default: the address in FARMIQ_EDGE_S3_URL",
     )
     media_presign_s: PositiveInt = setting(
-        "MEDIA_PRESIGN_SECONDS", 900, "how long an address for an upload is good", le=86_400
+        "MEDIA_PRESIGN_SECONDS", 900, "how long an address for an upload is valid", le=86_400
     )
     media_max_bytes: PositiveInt = setting(
         "MEDIA_MAX_BYTES", 10 * 2**20, "largest image that is taken", le=10 * 2**20
@@ -265,10 +265,16 @@ class EdgeSettings(VisionSettings):
     media_presigns_per_minute: PositiveInt = setting(
         "MEDIA_PRESIGNS_PER_MINUTE", 600, "how often a device may ask for an address for an upload"
     )
+    media_bytes_per_hour: PositiveInt = setting(
+        "MEDIA_BYTES_PER_HOUR",
+        4 * 2**30,
+        "most bytes of images that a device may upload in an hour, rejected ones too",
+        ge=10 * 2**20,
+    )
     media_check_s: PositiveFloat = setting(
         "MEDIA_CHECK_SECONDS",
         0.5,
-        "how often it is looked for images that were announced or should be there",
+        "how often images that were announced are checked",
     )
     media_expire_hours: PositiveFloat = setting(
         "MEDIA_PRESIGNED_HOURS", 24, "how long an image is remembered that was never uploaded"
@@ -311,7 +317,7 @@ class EdgeSettings(VisionSettings):
     weighvision_round_s: PositiveFloat = setting(
         "WEIGHVISION_ROUND_SECONDS",
         5,
-        "how often it is looked which weigh sessions wait for too long",
+        "how often weigh sessions are checked for missing parts",
     )
     weighvision_days: PositiveFloat = setting(
         "WEIGHVISION_RETENTION_DAYS",
@@ -352,13 +358,13 @@ class EdgeSettings(VisionSettings):
         "SYNC_BREAKER_MAX_SECONDS", 30, "longest pause between probes of a cloud that is away"
     )
     devices_round_s: PositiveFloat = setting(
-        "DEVICES_ROUND_SECONDS", 1, "how often it is looked which devices fell silent"
+        "DEVICES_ROUND_SECONDS", 1, "how often devices are checked for silence"
     )
     command_days: PositiveInt = setting(
         "DEVICE_COMMAND_RETENTION_DAYS", 90, "how long commands that ended are kept"
     )
     device_state_days: PositiveFloat = setting(
-        "DEVICE_STATE_RETENTION_DAYS", 90, "how long it is kept how a device was that is revoked"
+        "DEVICE_STATE_RETENTION_DAYS", 90, "how long the last state of a revoked device is kept"
     )
     broker_users_file: Path | None = setting(
         "FARMIQ_EDGE_BROKER_USERS_FILE",
@@ -420,8 +426,8 @@ class EdgeSettings(VisionSettings):
     device_per_second: NonNegativeFloat = setting(
         "DEVICE_MESSAGES_PER_SECOND",
         200,
-        "messages that a device may send for ever; beyond them and the burst its login "
-        "is paused at the broker for a while; 0: nobody's is",
+        "messages a second that a device may send all the time; beyond them and the burst its "
+        "login is paused at the broker for a while; 0: none is",
     )
     device_burst: float = setting(
         "DEVICE_MESSAGES_BURST",
@@ -432,7 +438,7 @@ class EdgeSettings(VisionSettings):
     device_bytes_per_second: NonNegativeFloat = setting(
         "DEVICE_BYTES_PER_SECOND",
         2**20,
-        "bytes that a device may send for ever, as DEVICE_MESSAGES_PER_SECOND",
+        "bytes a second that a device may send all the time, as DEVICE_MESSAGES_PER_SECOND",
     )
     device_bytes_burst: float = setting(
         "DEVICE_BYTES_BURST",

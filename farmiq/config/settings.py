@@ -25,7 +25,7 @@ from farmiq.plumbing.tls import Tls
 
 T = TypeVar("T")
 
-# Settings are named after their unit; a hundred years are as good as for ever.
+# Settings are named after their unit; more than a hundred years make no sense.
 _UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 MAX_DURATION_S = 36_500 * 86_400.0
 MAX_NUMBER = 10**15

@@ -18,7 +18,7 @@ class VisionSettings(TracedSettings):
         "images that its station counted; what comes later changes nothing",
     )
     vision_round_s: PositiveFloat = setting(
-        "VISION_ROUND_SECONDS", 1, "how often it is looked for images to look at"
+        "VISION_ROUND_SECONDS", 1, "how often images that wait are looked for"
     )
     vision_frames_per_second: PositiveFloat = setting(
         "VISION_FRAMES_PER_SECOND", 6, "most images that are looked at per second", le=100
@@ -29,7 +29,7 @@ class VisionSettings(TracedSettings):
         "after so many new weighings of a camera its model is trained again, and every night",
     )
     vision_train_round_s: PositiveFloat = setting(
-        "VISION_TRAIN_ROUND_SECONDS", 60, "how often it is looked whether there are so many"
+        "VISION_TRAIN_ROUND_SECONDS", 60, "how often the new sessions are counted"
     )
     vision_models_dir: Path | None = setting(
         "VISION_MODELS_DIR",

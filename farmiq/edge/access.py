@@ -18,7 +18,7 @@ from farmiq.plumbing import db, http
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever has a key. `tenant_id`: the only tenant that it reaches; None is all of them."""
+    """The holder of a key. `tenant_id`: the only tenant that it reaches; None is all of them."""
 
     name: str
     role: Role

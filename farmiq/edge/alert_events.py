@@ -25,12 +25,12 @@ from farmiq.plumbing import db, ids
 
 # The order on a page: an intruder shows in no other way.
 URGENCY: tuple[Severity, ...] = ("security", "critical", "warning", "info")
-# Open alerts of one kind that the cloud is told of: anybody can make up senders.
+# Open alerts of one kind that are sent to the cloud: anybody can invent senders.
 MAX_OPEN_OF_KIND = 200
 MAX_SUBJECT, MAX_MESSAGE, MAX_NAME = 1024, 4096, 256
 # Alerts of the edge's own evaluation of rules: the cloud evaluates those rules too (D-432).
 RULE = "rule."
-# Kinds whose subject may be whoever connects.
+# Kinds whose subject is anybody who connects.
 _OF_UNKNOWN_SENDERS = ("broker.", "ingress.", "device.flood")
 # tenant/farm/barn/device
 _PLACED = 4

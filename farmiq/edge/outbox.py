@@ -16,7 +16,7 @@ WORTH_A_COPY = 50
 async def append(tx: db.Connection, events: Sequence[BusEvent]) -> set[tuple[str, UUID]]:
     """Write the events down; returns (tenant, id) of those that were new.
 
-    An id that is there already is left alone, whoever it belongs to (C-18).
+    An id that is there already stays as it is, whatever its tenant (C-18).
     """
     rows = await db.fetch_all(
         tx,

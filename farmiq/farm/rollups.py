@@ -1,7 +1,7 @@
 """Rollups of readings: dirty buckets are marked, then recomputed, in tables that a site names.
 
 Minutes are computed from readings, hours from minutes, local days from hours. A transaction that
-stores readings marks their buckets in the same commit. Whoever recomputes reads the marks first
+stores readings marks their buckets in the same commit. The job that recomputes reads marks first
 and the readings after them, so it sees every reading that a mark stands for; a mark that is added
 meanwhile stays for the next batch. One transaction at a time recomputes: a bucket that was read
 early must not be written late. Nothing that recomputes is prepared: a plan made while a month is

@@ -70,7 +70,7 @@ def read(
 ) -> T:
     """Return the value of `kind` in the bytes at `path`. Raises InvalidError with all reasons.
 
-    Whoever lets bytes in from outside calls `keepable` too: fields that `kind` does not know are
+    Code that lets bytes in from outside calls `keepable` too: fields that `kind` does not know are
     skipped here.
     """
     try:

@@ -1,7 +1,7 @@
 """Pure: which addresses on the internet somebody else may make us send to.
 
 Addresses of our own network, of this machine, of a link and of the host that a virtual machine runs
-on are not among them, however they are written, unless whoever runs the site allows them.
+on are not among them, however they are written, unless the operator of the site allows them.
 """
 
 from collections.abc import Sequence

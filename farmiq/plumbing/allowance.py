@@ -1,22 +1,28 @@
-"""Pure: how often an action is allowed. Time comes in as an argument."""
+"""Pure: how often, or how much, is allowed. Time comes in as an argument."""
 
 from dataclasses import dataclass, field
+
+MINUTE_S, HOUR_S = 60.0, 3600.0
 
 
 @dataclass
 class Allowance:
-    """`per_minute` for each, also all at once; what is used comes back evenly over a minute."""
+    """`most` for each, also all at once; what is used comes back evenly over `over_s`."""
 
-    per_minute: float
+    most: float
+    over_s: float = MINUTE_S
     # By whom: what is left, and when that was so.
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def take(self, who: str, *, now: float) -> float:
-        """Takes one and returns 0, or takes none and returns the seconds until there is one."""
-        left, then = self._left.get(who, (self.per_minute, now))
-        left = min(self.per_minute, left + (now - then) * self.per_minute / 60)
-        if left < 1:
+    def take(self, who: str, *, now: float, amount: float = 1) -> float:
+        """Takes it and returns 0, or takes nothing and returns the seconds until there is enough.
+
+        Nobody may have more than `most` at once.
+        """
+        left, then = self._left.get(who, (self.most, now))
+        left = min(self.most, left + (now - then) * self.most / self.over_s)
+        if left < amount:
             self._left[who] = (left, now)
-            return (1 - left) * 60 / self.per_minute
-        self._left[who] = (left - 1, now)
+            return (amount - left) * self.over_s / self.most
+        self._left[who] = (left - amount, now)
         return 0.0

@@ -76,7 +76,7 @@ def cancelled_so_far() -> int:
 def end_if_cancelled(*, beyond: int = 0) -> None:
     """Raises CancelledError if a library lost one while it handled an error of its own.
 
-    Else a loop that tries again would go on, and whoever ends it would wait for ever: a task group
+    Else a loop that tries again would go on, and the task that ends it would never return: a group
     cancels its tasks once. `beyond` is what cancelled_so_far() said when the loop began.
     """
     if cancelled_so_far() > beyond:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +41,7 @@ MEANINGS: dict[str, Meaning] = {
     "53": "retry",  # disk full, out of memory, too many connections
     "55": "retry",  # locked, in use
     "57": "retry",  # cancelled, shutting down, starting
-    "25006": "wait",  # read-only: a standby, or set so by whoever runs it
+    "25006": "wait",  # read-only: a standby, or set so by an operator
     "28": "wait",  # the login is refused: a password was changed
     "58": "wait",  # the server's files
     "XX": "wait",  # corrupted, or the server's own bug
@@ -293,6 +293,29 @@ class Byteas(list[bytes]):
     oid, element = 1001, 17
 
 
+class Integers(list[bytes]):
+    oid, element = 1007, 23
+
+
+class Instants(list[bytes]):
+    oid, element = 1185, 1184
+
+
+_TO_BINARY: dict[type[list[bytes]], Callable[[Any], bytes]] = {
+    Texts: pg_binary.text,
+    Uuids: pg_binary.uuid,
+    Byteas: pg_binary.bytea,
+    Integers: pg_binary.int4,
+    Instants: pg_binary.timestamptz,
+}
+
+
+def packed(kind: type[T], values: Iterable[Any]) -> T:
+    """These values, or None, as one of the parameters above."""
+    to_binary = _TO_BINARY[kind]  # type: ignore[index]
+    return kind(pg_binary.NULL if value is None else to_binary(value) for value in values)  # type: ignore[call-arg]
+
+
 def _dumper(kind: Any) -> type[adapt.Dumper]:
     class Packed(adapt.Dumper):
         format = pq.Format.BINARY
@@ -304,7 +327,7 @@ def _dumper(kind: Any) -> type[adapt.Dumper]:
     return Packed
 
 
-for _kind in (Texts, Uuids, Byteas):
+for _kind in _TO_BINARY:
     psycopg.adapters.register_dumper(_kind, _dumper(_kind))
 
 

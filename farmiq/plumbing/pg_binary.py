@@ -74,6 +74,6 @@ def copied(rows: Iterable[Sequence[bytes]], *, columns: int) -> bytes:
 
 
 def array(element: int, fields: Sequence[bytes]) -> bytes:
-    """An array of one dimension without nulls; `element` is the oid of the fields' type."""
+    """An array of one dimension; `element` is the oid of the fields' type."""
     head = struct.pack(">iiiii", 1, 0, element, len(fields), 1)
     return head + b"".join(fields)

@@ -93,6 +93,11 @@ class Hub:
         self.closing.set()
         self._wake_all()
 
+    async def close_when(self, stopping: asyncio.Event) -> None:
+        """So that a server that stops does not wait for browsers."""
+        await stopping.wait()
+        self.close()
+
     def _wake_all(self) -> None:
         for subscription in self._subscriptions:
             subscription.woken.set()

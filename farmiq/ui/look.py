@@ -220,6 +220,15 @@ def add_pages(app: FastAPI, *routes: tuple[str, Endpoint, str]) -> None:
         )
 
 
+def set_cookie(
+    answer: Response, name: str, value: str, *, path: str, lasts_s: int, is_secure: bool
+) -> None:
+    """A cookie that no script reads and no other site sends with a form."""
+    answer.set_cookie(
+        name, value, max_age=lasts_s, path=path, httponly=True, samesite="lax", secure=is_secure
+    )
+
+
 def is_browser(request: Request) -> bool:
     """Browsers accept HTML; programs and our own script get the standard error bodies."""
     return "text/html" in request.headers.get("accept", "")

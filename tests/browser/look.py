@@ -18,20 +18,25 @@ SCREENS: tuple[tuple[int, Theme], ...] = (
 # same on both screens, all else is the same in both themes. Then the light colours of what only a
 # phone shows.
 OF_COLOURS = ("color-contrast", "link-in-text-block")
-# Contrast takes axe most of its time: of texts with the same colours on the same backgrounds, as a
-# list has them, three are looked at.
+# Contrast takes axe most of its time: of texts with the same colours on the same backgrounds, as
+# lists and other pages have them, one is looked at. A look is the hash of what contrast comes from.
 LOOKS = """
 axe.configure({ rules: [{ id: "color-contrast", selector: "[data-looks]" }] });
-const numbers = new Map();
-const number = (what) => numbers.get(what) ?? (numbers.set(what, numbers.size), numbers.size - 1);
-window.markLooks = (shown) => {
-  const below = new Map(), alike = new Map();
+const hash = (what) => {
+  let a = 0xdeadbeef, b = 0x41c6ce57;
+  for (const unit of what.join()) {
+    a = Math.imul(a ^ unit.codePointAt(0), 2654435761);
+    b = Math.imul(b ^ unit.codePointAt(0), 1597334677);
+  }
+  return ((b ^ (b >>> 16)) >>> 0) * 2 ** 21 + ((a ^ (a >>> 13)) >>> 11);
+};
+window.markLooks = (shown, known) => {
+  const below = new Map(), looks = new Set(known);
   const behind = (e) => {
     if (!e) return 0;
     if (!below.has(e)) {
       const { backgroundColor, backgroundImage, opacity } = getComputedStyle(e);
-      const own = [backgroundColor, backgroundImage, opacity];
-      below.set(e, number([behind(e.parentElement), ...own].join()));
+      below.set(e, hash([behind(e.parentElement), backgroundColor, backgroundImage, opacity]));
     }
     return below.get(e);
   };
@@ -42,23 +47,24 @@ window.markLooks = (shown) => {
     if (!text && !e.matches("input, select, textarea, button")) continue;
     const { color, fontSize, fontWeight, textShadow } = getComputedStyle(e);
     const exempt = e.closest("label, :disabled, [aria-disabled]") !== null;
-    const look = [behind(e), color, fontSize, fontWeight, textShadow, exempt, text.length > 1];
-    const count = (alike.get(look.join()) ?? 0) + 1;
-    alike.set(look.join(), count);
-    if (count <= 3) e.dataset.looks = "";
+    const look = hash(
+      [behind(e), color, fontSize, fontWeight, textShadow, exempt, text.length > 1]);
+    if (!looks.has(look)) e.dataset.looks = "";
+    looks.add(look);
   }
+  return [...looks];
 };
 """
-CHECKED = """async ({ rules }) => {
+CHECKED = """async ({ rules, known }) => {
   const shown = [...document.querySelectorAll("body *")]
     .filter((e) => e.checkVisibility({ checkVisibilityCSS: true }));
   axe.wide ??= new Set(shown);
   const here = rules ? shown.filter((e) => !axe.wide.has(e)) : document;
-  if (here.length === 0) return { violations: [] };
-  markLooks(rules ? here : shown);
+  if (here.length === 0) return { violations: [], looks: known };
+  const looks = markLooks(rules ? here : shown, known);
   const options = { resultTypes: ["violations"], ...(rules && { runOnly: rules }) };
   const { violations } = await axe.run(here, options);
-  return { violations };
+  return { violations, looks };
 }"""
 # Of the images that are not folded away, those near the top.
 DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
@@ -103,8 +109,14 @@ def keep(page: Page, name: str, *, pictures: bool = False) -> None:
     assert not wrong, wrong
 
 
-def problems(page: Page, name: str, *, pictures: bool = False) -> list[str]:
-    """Not accessible, or too wide for a screen; with `pictures` one of each is kept."""
+def problems(
+    page: Page, name: str, *, known: list[int] | None = None, pictures: bool = False
+) -> list[str]:
+    """Not accessible, or too wide for a screen; with `pictures` one of each is kept.
+
+    `known` are the looks of other pages, which were looked at there; those of this page are added.
+    """
+    known = known if known is not None else []
     wrong = []
     page.evaluate(f"(() => {{ {AXE_SCRIPT}\n{LOOKS} }})()")
     for width, theme in SCREENS:
@@ -116,7 +128,9 @@ def problems(page: Page, name: str, *, pictures: bool = False) -> list[str]:
         patience.until(lambda: bool(page.evaluate(DRAWN)), "the images in sight are drawn")
         if is_looked_at:
             rules = OF_COLOURS if (width, theme) == (PHONE, "light") else None
-            found = AxeResults(page.evaluate(CHECKED, {"rules": rules}))
+            answer = page.evaluate(CHECKED, {"rules": rules, "known": known})
+            known[:] = answer.pop("looks")
+            found = AxeResults(answer)
             if found.violations_count:
                 wrong.append(f"at {width} {theme}: {found.generate_report()}")
             wrong += too_wide(page)

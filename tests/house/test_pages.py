@@ -195,6 +195,19 @@ def test_every_folder_of_the_code_is_in_the_architecture() -> None:
     assert named == {file.parent.name for file in (pages.ROOT / "farmiq").glob("*/__init__.py")}
 
 
+def test_every_rule_in_the_architecture_is_in_the_file_beside_it() -> None:
+    text = (pages.ROOT / "ARCHITECTURE.md").read_text()
+    section = text.partition("## Where a rule is")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`([^`]+)`", row) for row in section.splitlines() if "`farmiq/" in row]
+
+    assert len(rows) > 5
+    for row in rows:
+        code = "".join((pages.ROOT / name).read_text() for name in row if name.endswith(".py"))
+        names = [name for name in row if not name.endswith(".py")]
+        assert names
+        assert [name for name in names if not re.search(rf"(?m)^(\w+ )*{name}\b", code)] == []
+
+
 def test_every_module_of_test_support_is_in_its_readme() -> None:
     support = pages.ROOT / "tests" / "support"
     named = set(re.findall(r"^\| `(\w+\.py)`", (support / "README.md").read_text(), re.MULTILINE))

@@ -8,8 +8,8 @@ the clock, edge_heartbeats, device_alerts, weighvision_events, fn_feed_stock, de
 --> [alerts] --alert_values, alert_episodes, alert_steps--> people, cloud-notification-service
 
 A value is taken into the state of its series in the transaction that acknowledges it, a reading in
-the one that deletes its row of alert_readings. What is late is evaluated again from the tables. One
-job says who is to be called.
+the one that deletes its row of alert_readings. After late readings a series is evaluated again from
+the tables. One job decides whom to notify.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ def _early(events: Sequence[BusEvent]) -> Iterator[Place]:
 
 
 def _hours_of_the_cloud(events: Sequence[BusEvent]) -> Iterator[Place]:
-    """They were stored before they were published, and of a day of theirs every hour comes too."""
+    """Hours that the cloud computed: stored before published, and each hour of a day comes."""
     for event in events:
         if event.event_type == telemetry.AGGREGATED:
             bucket = telemetry.read_aggregated(event.payload)

@@ -235,7 +235,7 @@ async def add_pending(tx: db.Connection, events: Collection[Pending]) -> None:
 
 
 async def due_pending(tx: db.Connection, *, limit: int) -> list[Pending]:
-    """Events to look for again, locked; each is looked for less and less often."""
+    """Events to look for again, locked; each with growing pauses."""
     return await db.fetch_as(
         tx,
         Pending,

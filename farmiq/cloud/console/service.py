@@ -98,13 +98,7 @@ async def run(settings: CloudSettings, server: http.HttpServer) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(live.run(url, hub, name=NAME))
-                group.create_task(_end_streams(server, hub))
+                group.create_task(hub.close_when(server.stopping))
                 group.create_task(run_repeatedly(sign_ins.purge_job()))
         finally:
             hub.close()
-
-
-async def _end_streams(server: http.HttpServer, hub: live.Hub) -> None:
-    """So that stopping does not wait for browsers."""
-    await server.stopping.wait()
-    hub.close()

@@ -2,7 +2,7 @@
 
 After a change every open page asks for its part at the same time. All people of a company see the
 same rows, so one of them computes it with their own rights and the others of that company get the
-same bytes. A part is only given to whoever asked before the next change was heard, and for a second
+same bytes. A part is only for requests that came before the next change was heard, and for a second
 at most; nobody gets it without their own sign-in and company checked first.
 """
 
@@ -84,7 +84,7 @@ class SharedParts:
         version_wanted = self.hub.version(company_id)
         slot = self._slot((company_id, i18n.language(), address))
         async with slot.lock:
-            # Whoever waited here gets what was computed after they asked.
+            # Requests that waited here get what was computed after they came.
             if slot.part and slot.version >= version_wanted and self.clock() < slot.until_s:
                 return slot.part
             version = self.hub.version(company_id)

@@ -113,7 +113,7 @@ class DeadLetterJob:
         """Read the letters, redrive what may go, count the rest by tenant."""
         look = Look()
         if queue == bus.UNROUTED_QUEUE:
-            # Nothing is wrong with these: whoever runs the cloud has to bind a queue.
+            # Nothing is wrong with these: an operator of the cloud has to bind a queue.
             look.depth = depth
             if depth:
                 look.remaining.setdefault(None, Remaining()).add(rules.UNWANTED, depth)
@@ -201,7 +201,7 @@ class DeadLetterJob:
     def _endings(
         self, queue: str, cause: str, gone: Collection[str], look: Look, now: datetime
     ) -> list[Ending]:
-        """The episodes of tenants of whom no letter was seen for long enough."""
+        """The episodes of tenants without a letter for long enough."""
         for key in [key for key in self._gone_since if key[0] == queue and key[1] not in gone]:
             del self._gone_since[key]
         endings = []
@@ -237,7 +237,7 @@ def _count(look: Look, letter: BusDeadLetter, body: bytes, tenants: Collection[s
     kind = look.remaining.setdefault(owner, Remaining()).add(letter.kind)
     group = look.groups.setdefault((owner, kind), Group(letter.queue, kind))
     group.add(letter)
-    # Whoever runs the cloud learns nothing about companies that are not theirs.
+    # Operators of the cloud learn nothing about other companies.
     if owner is not None:
         group.show(letter, body)
     if owner is None and letter.tenant_id is not None and len(look.unknown) < MAX_READ:

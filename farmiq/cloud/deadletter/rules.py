@@ -134,7 +134,7 @@ def redrive_at(letter: BusDeadLetter, tenants: Collection[str]) -> datetime | No
     """When a letter may go back without a person; None if only a person can say so.
 
     `tenants` are those that are registered now. The database of the consumers is taken to be back,
-    since whoever asks has just read these from it.
+    since the caller has just read these from it.
     """
     is_over = (
         letter.tenant_id in tenants

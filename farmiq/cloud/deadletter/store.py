@@ -66,7 +66,7 @@ async def administered(connection: db.Connection, user_id: UUID, company_id: UUI
 
 @asynccontextmanager
 async def exclusive(pool: db.Pool, *, wait_s: float) -> AsyncIterator[None]:
-    """Nobody else moves letters meanwhile: whoever holds some hides them from all others.
+    """Nobody else moves letters meanwhile: those that one reader holds are hidden from all others.
 
     Raises LockNotAvailable, one of db.UNAVAILABLE, if somebody else does so for longer than that.
     """

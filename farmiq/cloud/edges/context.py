@@ -85,8 +85,8 @@ async def _of_tenant(
             from breed_standards s
             where s.tenant_id = %(tenant)s and exists (
               select from batches b
-              where b.tenant_id = s.tenant_id and b.species = s.species and b.breed = s.breed
-                and s.sex in (b.sex, 'mixed')
+              where b.tenant_id = s.tenant_id and lower(b.species) = lower(s.species)
+                and lower(b.breed) = lower(s.breed) and s.sex in (b.sex, 'mixed')
                 and (%(farms)s::text[] is null or b.farm_id = any(%(farms)s))
                 and (b.closed_on is null or b.closed_on > fn_now()::date - %(days)s::int))
             order by s.species, s.breed, s.sex, s.age_days limit %(limit)s

@@ -387,6 +387,8 @@ async def _saved(caller: Caller, kind: Kind, row: msgspec.Struct) -> None:
     service = await caller.become_service()
     try:
         await store.save(service, kind, caller.tenant_id, [row], actor=caller.email)
+    except store.UnknownError as error:
+        raise api.missing(error.field or "body", str(error)) from None
     except store.RejectedError as error:
         if error.field is not None:
             raise api.invalid((error.field, str(error))) from None
@@ -407,7 +409,7 @@ def _key(kind: Kind, row: msgspec.Struct) -> dict[str, Any]:
 
 
 def _path_key(kind: Kind, ids: tuple[str, ...]) -> dict[str, Any]:
-    """The ids of a path by their columns; an age that is no number is nobody's."""
+    """The ids of a path by their columns; an age that is no number matches nothing."""
     key: dict[str, Any] = dict(zip(kind.key, ids, strict=True))
     if "age_days" in key:
         is_age = re.fullmatch("[0-9]{1,5}", key["age_days"])

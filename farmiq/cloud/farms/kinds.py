@@ -171,7 +171,7 @@ METRICS = Kind("metrics", "metric", Metric, ("metric_type",))
 BREED_STANDARDS = Kind(
     "breed_standards", "breed standard", BreedStandard, ("species", "breed", "sex", "age_days")
 )
-# For whoever fills in a spreadsheet.
+# For people who fill in a spreadsheet.
 _REASONS = {
     "Invalid RFC3339 encoded date": "is no day such as 2026-05-31",
     **dict.fromkeys(("Expected `int`, got `str`", "Expected `int | null`, got `str`"),

@@ -28,8 +28,8 @@ STATUS: LiteralString = """
 FILTERS: dict[str, LiteralString] = {
     "farm": "farm_id = %(farm)s",
     "barn": "barn_id = %(barn)s",
-    "species": "species = %(species)s",
-    "breed": "breed = %(breed)s",
+    "species": "lower(species) = lower(%(species)s)",
+    "breed": "lower(breed) = lower(%(breed)s)",
     "sex": "sex = %(sex)s",
     "status": f"{STATUS} = %(status)s",
     "on": "placed_on <= %(on)s and (closed_on is null or closed_on >= %(on)s)",
@@ -42,6 +42,10 @@ class RejectedError(Exception):
     def __init__(self, reason: str, *, field: str | None = None) -> None:
         super().__init__(reason)
         self.field = field
+
+
+class UnknownError(RejectedError):
+    """The company does not have what `field` names."""
 
 
 async def save(
@@ -247,7 +251,7 @@ async def _write(tx: db.Connection, kind: Kind, tenant_id: str, row: msgspec.Str
         reason = worded(
             "%(row)s: its %(kind)s is not registered", row=_name(kind, row), kind=missing
         )
-        raise RejectedError(reason, field=f"{missing}_id") from error
+        raise UnknownError(reason, field=f"{missing}_id") from error
     except psycopg.errors.IntegrityError as error:
         raise RejectedError(f"{_name(kind, row)}: {error.diag.message_primary}") from error
     except psycopg.DataError as error:

@@ -122,7 +122,7 @@ def _fit(days: tuple[DailyMean, ...], *, is_age_known: bool) -> Curve:
 async def weights(
     tx: db.Connection, tenant_id: str, batch_ids: Collection[str]
 ) -> dict[str, Weights]:
-    """By batch, as whoever asks may see it; batches that do not exist are left out."""
+    """By batch, with the rights of the caller; batches that do not exist are left out."""
     batches = await db.fetch_as(
         tx,
         Batch,
@@ -163,7 +163,7 @@ async def forecast(
     on: date | None = None,
     target_kg: float | None = None,
 ) -> Forecast | None:
-    """The forecast as whoever asks may see it; None if there is no such batch."""
+    """The forecast, with the rights of the caller; None if there is no such batch."""
     known = (await weights(tx, tenant_id, [batch_id])).get(batch_id)
     return describe(known, on=on, target_kg=target_kg) if known else None
 

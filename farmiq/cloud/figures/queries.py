@@ -1,4 +1,4 @@
-"""What people ask of figures, for the API and the command line; run as whoever asks."""
+"""Queries of figures, for the API and the command line; run with the rights of the caller."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -140,20 +140,23 @@ async def has_batch(tx: db.Connection, tenant_id: str, batch_id: str) -> bool:
 async def standard(
     tx: db.Connection, tenant_id: str, *, species: str, breed: str | None, sex: str
 ) -> list[StandardRow]:
-    """The standard of a breed and sex, else that of both sexes together, by age."""
+    """The standard of a breed and sex, else that of both sexes together, by age.
+
+    A name in other letters, as Broiler for broiler, is the same; the same letters come first.
+    """
     return await db.fetch_as(
         tx,
         StandardRow,
         """
         with of_breed as (
-          select * from breed_standards
-          where tenant_id = %(tenant_id)s and species = %(species)s and breed = %(breed)s
-            and sex in (%(sex)s, 'mixed')
+          select *, rank() over (order by (species, breed) = (%(species)s, %(breed)s) desc,
+            sex = %(sex)s desc, species, breed) as place
+          from breed_standards
+          where tenant_id = %(tenant_id)s and lower(species) = lower(%(species)s)
+            and lower(breed) = lower(%(breed)s) and sex in (%(sex)s, 'mixed')
         )
         select age_days, weight_kg, daily_gain_g, feed_conversion, mortality_pct from of_breed
-        where sex = case when exists (select from of_breed where sex = %(sex)s)
-          then %(sex)s else 'mixed' end
-        order by age_days
+        where place = 1 order by age_days
         """,
         {"tenant_id": tenant_id, "species": species, "breed": breed, "sex": sex},
     )

@@ -270,7 +270,7 @@ async def audit(
 
 
 async def audit_failure(tx: db.Connection, user_id: UUID | None, *, detail: str) -> None:
-    """Note a wrong try to sign in: at most so many of a person in an hour, whoever tries.
+    """Note a wrong try to sign in: at most so many of a person in an hour, from anywhere.
 
     Of nobody it does the same and writes nothing, and it waits for no disk: how long it takes does
     not tell whether there is such a person.

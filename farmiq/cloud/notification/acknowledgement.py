@@ -106,7 +106,7 @@ class AckPage:
         return _unknown() if view is None else _page(_state(view), *_about(view))
 
     def _ticket(self, token: str) -> _Ticket | None:
-        """What a token of ours says; a stranger's costs no question to the database."""
+        """What a valid token says; an invalid one costs no query."""
         if self.sealer is None:
             return None
         try:

@@ -1,7 +1,8 @@
 """Channels, contacts, messages and settings of alerts, for people. Nobody reads a secret back."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
@@ -202,14 +203,10 @@ class Api(PeopleRoutes):
             raise api.invalid(problem)
         async with self.people.caller(*visit, least=ADMIN) as caller:
             service = await caller.become_service()
-            try:
+            with _rejections():
                 is_new = await contacts.save_channel(
                     service, tenant_id, channel_id, values, sealer=self.sealer, by=caller.email
                 )
-            except contacts.InvalidError as error:
-                raise api.invalid(*error.problems) from None
-            except (SealError, contacts.TooManyError) as error:
-                raise HttpError(409, str(error)) from None
             row = await _find_channel(caller, channel_id)
             response.status_code = 201 if is_new else 200
         return shown_channel(row)
@@ -232,14 +229,10 @@ class Api(PeopleRoutes):
             values = body.decode(raw)
             await _find_channel(caller, channel_id)
             service = await caller.become_service()
-            try:
+            with _rejections():
                 message_id = await contacts.send_test(
                     service, caller.tenant_id, channel_id, values, by=caller.email
                 )
-            except contacts.InvalidError as error:
-                raise api.invalid(*error.problems) from None
-            except contacts.TooManyError as error:
-                raise HttpError(409, str(error)) from None
             return await queries.find_message(caller.connection, caller.tenant_id, message_id)
 
     # --- contacts
@@ -267,14 +260,10 @@ class Api(PeopleRoutes):
             values = body.decode(raw)
             _check_path_id(contact_id)
             service = await caller.become_service()
-            try:
+            with _rejections():
                 is_new = await contacts.save_contact(
                     service, caller.tenant_id, contact_id, values, by=caller.email
                 )
-            except contacts.InvalidError as error:
-                raise api.invalid(*error.problems) from None
-            except contacts.TooManyError as error:
-                raise HttpError(409, str(error)) from None
             response.status_code = 201 if is_new else 200
             return shown_contact(await _find_contact(caller, contact_id))
 
@@ -328,6 +317,17 @@ class Api(PeopleRoutes):
                 by=caller.email,
             )
         return {"escalate_after_min": values.escalate_after_min}
+
+
+@contextmanager
+def _rejections() -> Iterator[None]:
+    """What is wrong with a body, or stands against it, as the response."""
+    try:
+        yield
+    except contacts.InvalidError as error:
+        raise api.invalid(*error.problems) from None
+    except (SealError, contacts.TooManyError) as error:
+        raise HttpError(409, str(error)) from None
 
 
 async def _find_channel(caller: Caller, channel_id: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _OVER = frozenset({"resolved", "withdrawn"})
 class QuietHours:
     """From `begin` to `end` by the clocks of `zone`, over midnight if `end` is earlier.
 
-    Severities in `passed_by` are told at once all the same.
+    Severities in `passed_by` are sent at once.
     """
 
     begin: time

@@ -45,7 +45,7 @@ class File:
 async def gather(
     tx: db.Connection, tenant_id: str, subject: Subject, period: Period, *, now: datetime
 ) -> Gathered | None:
-    """What the report says, as whoever asks may see it; None if there is no such farm or batch."""
+    """What the report says, with the caller's rights; None if there is no such farm or batch."""
     made = Made(company=await queries.company_name(tx, tenant_id), made_at=now)
     if subject.batch_id is not None:
         batch = await queries.batch(tx, tenant_id, subject.batch_id)

@@ -1,4 +1,4 @@
-"""What reports say of a batch and its farm, in SQL; run as whoever asks, for one company.
+"""What reports say of a batch and its farm, in SQL; run with the caller's rights, for one company.
 
 Figures come from kpi_daily and batch_days, where pages and the API take them from.
 """

@@ -103,7 +103,7 @@ class Scale:
 
         async def receive() -> Received | None:
             if listening.done():
-                listening.result()  # a bug of ours must not look like a silent scale
+                listening.result()  # a bug in this program must not look like a silent scale
             try:
                 async with asyncio.timeout(TICK_S):
                     return await queue.get()

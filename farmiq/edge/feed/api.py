@@ -232,7 +232,7 @@ def _count(outcome: str, event: BusEvent) -> None:
 
 
 async def _require_tenant(tx: db.Connection, tenant_id: str) -> None:
-    """Raises HttpError 400 if it is nobody's here: a typing error must not reach the cloud."""
+    """Raises HttpError 400 if nobody here has it: a typing error must not reach the cloud."""
     if not await registry.is_known_tenant(tx, tenant_id):
         reason = f"no device or farm of tenant {tenant_id!r} is known at this edge"
         raise HttpError(400, NOT_STORED, details=[{"field": "$.tenant_id", "reason": reason}])

@@ -130,7 +130,8 @@ class Api(api.Routes):
             409: "CONFLICT: this mediaId or x-request-id was used for an image of another content.",
             413: f"PAYLOAD_TOO_LARGE: the image is, or the request has more than {MAX_BYTES} "
             "bytes.",
-            429: "TOO_MANY_REQUESTS: the device asks too often; see Retry-After.",
+            429: "TOO_MANY_REQUESTS: the device asks too often, or uploads too many bytes in an "
+            "hour; see Retry-After.",
             503: "UNAVAILABLE: the database or the object store is away, or there is none.",
         },
     )
@@ -218,6 +219,8 @@ class Api(api.Routes):
                 request, image, content_type=upload_request.content_type, expires_at=expires_at
             )
         else:
+            if self._uploads is not None and size_bytes is not None and not image.stored:
+                self._uploads.count(image.owner, size_bytes)
             url, headers = bucket.upload(
                 image.object_key,
                 lifetime_s=lifetime_s,

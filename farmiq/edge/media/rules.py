@@ -177,7 +177,7 @@ def _contradictions(content: StoredObject, claim: Claim) -> Iterator[str]:
 
 
 def next_check_s(count: int) -> float:
-    """How long until an announced image is looked for again: soon, then hourly."""
+    """How long until an announced image is checked again: soon, then hourly."""
     return min(2.0 ** min(count, 12), 3600.0)
 
 

@@ -6,7 +6,7 @@ ingress --announced(tx, …)--> media_objects --> [media] --stored, sync_outbox-
 
 An image's bytes do not pass through us on their way in: the station PUTs them into the store by an
 address that is signed for exactly these bytes, and the checker looks whether they came (C-25). Only
-an upload of unknown length goes through an address of ours (upload.py), which limits it.
+an upload of unknown length goes through this service (upload.py), which limits it.
 """
 
 import asyncio

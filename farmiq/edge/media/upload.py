@@ -19,6 +19,7 @@ from farmiq.config import EdgeSettings
 from farmiq.edge.media import store
 from farmiq.edge.media.store import Image
 from farmiq.plumbing import db
+from farmiq.plumbing.allowance import HOUR_S, Allowance
 from farmiq.plumbing.http import HttpError
 from farmiq.plumbing.storage import objects
 
@@ -37,6 +38,7 @@ class Uploads:
         secret = settings.s3_url.get_secret_value() if settings.s3_url else ""
         self._key = hashlib.sha256(b"farmiq media upload " + secret.encode()).digest()
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._bytes = Allowance(settings.media_bytes_per_hour, over_s=HOUR_S)
         # The devices whose bodies are under way: a slow sender delays nobody else.
         self._sending: set[str] = set()
 
@@ -56,10 +58,13 @@ class Uploads:
         """Store the body once: 403 for another address, 412 if one was stored, 413 if too large.
 
         Nothing of a body that is too large reaches the store. 429 while another image of the device
-        is under way, 503 while memory has no room for another body.
+        is under way or its bytes of the hour are used up, 503 while memory has no room for another
+        body.
         """
         media_id = self._verify_address(request)
-        if int(request.headers.get("content-length") or 0) > self._max_bytes:
+        # A body in parts says no size.
+        size_bytes = int(request.headers.get("content-length") or self._max_bytes)
+        if size_bytes > self._max_bytes:
             raise self._too_large()
         try:
             async with db.transaction(self._pool) as tx:
@@ -67,17 +72,28 @@ class Uploads:
             if image is None:
                 raise _not_ours()
             with self.reserved(image.owner):
-                await self._put(request, image)
+                await self._put(request, image, size_bytes)
         except objects.UNAVAILABLE as error:
             raise HttpError(
                 503, f"the object store is away: {error}"[:300], retry_after_s=5
             ) from error
         return Response(status_code=200)
 
-    async def _put(self, request: Request, image: Image) -> None:
+    def count(self, device: str, size_bytes: int) -> None:
+        """Count bytes that the device is about to send, good or not. Raises HttpError."""
+        wait_s = self._bytes.take(device, now=time.monotonic(), amount=size_bytes)
+        if wait_s:
+            raise HttpError(
+                429,
+                f"device {device} has uploaded as many bytes as it may in an hour",
+                retry_after_s=int(wait_s) + 1,
+            )
+
+    async def _put(self, request: Request, image: Image, size_bytes: int) -> None:
         exists = HttpError(412, "an image was uploaded there already: ask again with mediaId")
         if await self._bucket.head(image.object_key) is not None:
             raise exists
+        self.count(image.owner, size_bytes)
         data, mime_type = await self.read_body(request), request.headers["content-type"]
         if image.declared_sha256 not in (None, hashlib.sha256(data).hexdigest()):
             raise HttpError(400, "the bytes are not those of the declared sha256")

@@ -1,4 +1,4 @@
-"""What a person may see of the outbox and do to it: list, redrive, unclaim, discard.
+"""What a person may see of the outbox and do to it: list, redrive, release, discard.
 
 Each change is in the audit log, in the same transaction; `how` is limit, actor and dry_run.
 """
@@ -123,7 +123,7 @@ async def delivered(tx: db.Connection) -> int:
 
 
 async def redrive(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
-    """From the dlq back to pending, with nothing held against them (C-17); oldest first."""
+    """From the dlq back to pending, with attempts and errors cleared (C-17); oldest first."""
     changes = "attempt_count = 0, failed_at = null, dlq_reason = null, "
     changes += f"last_error_code = null, last_error_message = null, {_PENDING}"
     return await _move(tx, chosen, DLQ, changes, action="redrive", **how)
@@ -135,7 +135,7 @@ async def release(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
 
 
 async def discard(tx: db.Connection, chosen: Filter, **how: Any) -> list[UUID]:
-    """Give rows of the dlq up: `failed`, stored until they are archived (C-16)."""
+    """Discard rows of the dlq: `failed`, stored until they are archived (C-16)."""
     return await _move(tx, chosen, DLQ, "status = 'failed'", action="discard", **how)
 
 

@@ -61,7 +61,7 @@ class Inference:
         self._log = log.get("edge-vision-inference")
 
     async def problem(self) -> str | None:
-        """Why a job waits to be tried again; the jobs say it, whoever does or removes them."""
+        """Why a job waits to be tried again, as the table of jobs has it."""
         try:
             async with self._pool.connection(timeout=2.0) as connection:
                 return await store.retried_for(connection)
@@ -76,7 +76,7 @@ class Inference:
         return {"count": count}
 
     async def infer_next(self) -> bool:
-        """Do the next job; False if there is none, or if what it needs is away."""
+        """Do the next job; False if there is none, or if what it needs is unavailable."""
         async with db.transaction(self._pool) as tx:
             job = await store.claim(tx, wait_s=self._wait_s, lease_s=LEASE_S)
         if job is None:
@@ -107,7 +107,7 @@ class Inference:
         await self._complete(job, replace(result, trace_id=trace_id))
 
     async def _image_without_session(self, job: InferenceJob, image: StoredImage) -> Result:
-        """No weight is claimed of it: it is a reference of the scale, or one of a series."""
+        """It gets no weight: it is a reference of the scale, or one of a series."""
         if image.purpose == weighvision.EMPTY_SCALE:
             return Result(estimate=await self._empty_scale(job, image))
         data = await self._bucket.find(image.object_key)
@@ -120,7 +120,7 @@ class Inference:
         return Result(estimate=silent(reason, 1), monitored=(image, observed))
 
     async def _empty_scale(self, job: InferenceJob, image: StoredImage) -> Estimate:
-        """It is kept as the reference that animals are told from."""
+        """It is stored as the reference that animals are compared with."""
         try:
             data = await self._bucket.find(image.object_key)
             async with self._limited_rate():
@@ -168,7 +168,7 @@ class Inference:
     async def _estimate(
         self, scope: CameraScope, measurements: list[Measurement], model: ModelRow | None
     ) -> Estimate:
-        """By this model; without one what the images show still counts, for training."""
+        """By this model; without one the measurements are stored, for training."""
         folder = await self._files.folder(scope.tenant_id, model.version) if model else None
         data = msgspec.json.encode(measurements)
         try:
@@ -287,7 +287,7 @@ _INGRESS = prometheus_client.REGISTRY.restricted_registry(
 
 
 def ingress_lags() -> bool:
-    """Whether ingress has more to do than it gets done; known where it runs in this process."""
+    """Whether ingress falls behind; known only if it runs in this process."""
     values = {
         sample.name: sample.value for metric in _INGRESS.collect() for sample in metric.samples
     }

@@ -1,7 +1,7 @@
 """Flag weigh sessions that wait too long for a part, by the edge's own clock (SC-03, C-27).
 
 A session that may have changed is evaluated again from its facts and its stored images, so a part
-that arrives clears it, whoever brought it.
+that arrives clears it, in any transaction.
 """
 
 from collections import defaultdict

@@ -17,7 +17,7 @@ from farmiq.plumbing import db
 
 POSTED_FILE = "history-posted"
 LOOK_S = 1.0
-# A line of progress so often, for whoever has no terminal.
+# A line of progress so often, where there is no terminal.
 _PARTS = 4
 
 

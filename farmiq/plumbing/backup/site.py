@@ -217,8 +217,8 @@ class Site:
     ) -> None:  # fmt: skip
         """Until `stop`: every change at once, the rest by the clock.
 
-        What no later attempt can mend ends all of it: whoever started it sees that, and not only
-        that copies grow old.
+        What no later attempt can mend ends all of it: the person who started it sees that, and
+        not only that copies grow old.
         """
         if not self._await_repository(stop):
             return

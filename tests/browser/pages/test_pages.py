@@ -42,6 +42,9 @@ from tests.browser.served import Served
 from tests.browser.served_edge import ServedEdge
 from tests.support import databases, edge_day
 
+# Each is half a minute of a core, which is long on a machine that has other work.
+pytestmark = pytest.mark.timeout(600)
+
 # The addresses of each farm below, by the name of their pictures; braces hold its ids.
 Pages = Mapping[str, str]
 FIRST_RUN: Pages = {

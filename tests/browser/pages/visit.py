@@ -78,6 +78,7 @@ class Visitor:
         self.wrong: list[str] = []
         self._served, self._pictures = served, pictures
         self._said: list[str] = []
+        self._looks: list[int] = []
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self._said.append(str(error)))
         self.page.on("request", self._asks)
@@ -106,7 +107,9 @@ class Visitor:
         ]
         self.wrong += [
             f"{address} {problem}"
-            for problem in look.problems(self.page, name, pictures=self._pictures)
+            for problem in look.problems(
+                self.page, name, known=self._looks, pictures=self._pictures
+            )
         ]
         self._forget(address)
 

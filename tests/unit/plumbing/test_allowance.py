@@ -1,13 +1,13 @@
-"""So many a minute for each, also at once, and back evenly."""
+"""So many in a time for each, also at once, and back evenly."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmiq.plumbing.allowance import Allowance
+from farmiq.plumbing.allowance import HOUR_S, Allowance
 
 
 def test_allowance_of_a_minute_may_be_used_at_once_and_comes_back_evenly() -> None:
-    allowance = Allowance(per_minute=3)
+    allowance = Allowance(most=3)
     assert [allowance.take("a", now=0) for _ in range(4)] == [0, 0, 0, 20]
     assert allowance.take("a", now=5) == 15
     assert [allowance.take("a", now=20) for _ in range(2)] == [0, 20]
@@ -15,8 +15,15 @@ def test_allowance_of_a_minute_may_be_used_at_once_and_comes_back_evenly() -> No
 
 
 def test_allowance_of_one_caller_is_not_used_by_another() -> None:
-    allowance = Allowance(per_minute=1)
+    allowance = Allowance(most=1)
     assert [allowance.take(who, now=0) for who in ("a", "b", "a")] == [0, 0, 60]
+
+
+def test_allowance_of_an_hour_is_taken_in_amounts_and_a_refused_one_takes_nothing() -> None:
+    allowance = Allowance(most=3600, over_s=HOUR_S)
+    assert [allowance.take("a", now=0, amount=each) for each in (3000, 700, 600)] == [0, 100, 0]
+    assert allowance.take("a", now=50, amount=60) == 10
+    assert allowance.take("a", now=60, amount=60) == 0
 
 
 @given(st.integers(1, 1000), st.lists(st.floats(0, 30), max_size=200))

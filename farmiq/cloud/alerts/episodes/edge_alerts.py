@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from farmiq.cloud import episodes
+from farmiq.cloud.alerts.episodes import store
 from farmiq.cloud.alerts.evaluating import book
 from farmiq.cloud.episodes import Ending, NewEpisode
 from farmiq.farm.alerts import defaults
@@ -243,41 +244,25 @@ async def _open_rules(
 
 
 async def _see_edge_alerts(tx: db.Connection, alerts: Sequence[tuple[NewEpisode, int]]) -> None:
-    """Note on open episodes how often the edge saw them, and if they became more severe.
-
-    Those who were told of it when it was less severe are told again.
-    """
+    """Note on open episodes how often the edge saw them, and if they became more severe."""
     if not alerts:
         return
+    keys = db.columns([alert for alert, _ in alerts], "tenant_id", "episode_id")
+    severities, last_at, messages = db.columns(
+        [alert for alert, _ in alerts], "severity", "last_at", "message"
+    )
+    await store.set_severities(tx, [*zip(*keys, severities, strict=True)], may_fall=False)
     await tx.execute(
         """
-        with seen as materialized (
-          select n.*, e.paged_at, array_position(s.rising, n.severity)
-            > array_position(s.rising, e.severity) as is_worse
-          from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::bigint[], %s::text[],
-              %s::text[]) as n(tenant_id, episode_id, last_at, count, message, severity)
-            cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
-            join alert_episodes e on e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
-              and e.state in ('active', 'acknowledged')
-          order by n.tenant_id, n.episode_id for update of e
-        ), steps as (
-          insert into alert_steps (tenant_id, episode_id, step, created_at)
-          select tenant_id, episode_id, 'worsened', fn_now() from seen
-          where is_worse and paged_at is not null
-          on conflict on constraint alert_steps_pkey do update set
-            created_at = excluded.created_at, routed_at = null
-        )
         update alert_episodes e set last_at = greatest(e.last_at, n.last_at),
           seen_count = greatest(e.seen_count, n.count),
-          message = case when n.last_at >= e.last_at then n.message else e.message end,
-          severity = case when n.is_worse then n.severity else e.severity end
-        from seen n where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
+          message = case when n.last_at >= e.last_at then n.message else e.message end
+        from unnest(%s::text[], %s::uuid[], %s::timestamptz[], %s::text[], %s::bigint[])
+          as n(tenant_id, episode_id, last_at, message, count)
+        where e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
+          and e.state in ('active', 'acknowledged')
         """,
-        (
-            *db.columns([alert for alert, _ in alerts], "tenant_id", "episode_id", "last_at"),
-            [count for _, count in alerts],
-            *db.columns([alert for alert, _ in alerts], "message", "severity"),
-        ),
+        (*keys, last_at, messages, [count for _, count in alerts]),
     )
 
 

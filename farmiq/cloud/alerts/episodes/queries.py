@@ -8,6 +8,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from farmiq.cloud import episodes
+from farmiq.cloud.alerts.episodes import store
 from farmiq.cloud.alerts.evaluating import book
 from farmiq.farm.alerts import defaults
 from farmiq.farm.alerts import rules as farm_rules
@@ -217,29 +218,21 @@ async def _end_rule(tx: db.Connection, tenant_id: str, rule_id: str) -> None:
 
 
 async def _set_severity(tx: db.Connection, tenant_id: str, rule: AlertRule) -> None:
-    """What a rule has open is as severe as the rule; who heard of less is told."""
-    await tx.execute(
+    """What a rule has open is as severe as the rule."""
+    rows = await db.fetch_all(
+        tx,
         """
-        with changed as materialized (
-          select tenant_id, episode_id, paged_at,
-            array_position(s.rising, %(severity)s) > array_position(s.rising, severity) as is_worse
-          from alert_episodes
-            cross join (select array['info', 'warning', 'critical'] as rising) s
-          where tenant_id = %(tenant)s and rule_id = %(rule)s
-            and state in ('active', 'acknowledged') and severity <> %(severity)s
-          order by episode_id for update of alert_episodes
-        ), steps as (
-          insert into alert_steps (tenant_id, episode_id, step, created_at)
-          select tenant_id, episode_id, 'worsened', fn_now() from changed
-          where is_worse and paged_at is not null
-          on conflict on constraint alert_steps_pkey do update set
-            created_at = excluded.created_at, routed_at = null
-        )
-        update alert_episodes e set severity = %(severity)s
-        from changed c where e.tenant_id = c.tenant_id and e.episode_id = c.episode_id
+        select tenant_id, episode_id, %s from alert_episodes
+        where tenant_id = %s and rule_id = %s and state in ('active', 'acknowledged')
+          and severity <> %s
         """,
-        {"tenant": tenant_id, "rule": rule.rule_id, "severity": rule.severity},
+        rule.severity,
+        tenant_id,
+        rule.rule_id,
+        rule.severity,
     )
+    if rows:
+        await store.set_severities(tx, rows, may_fall=True)
 
 
 async def _notify(tx: db.Connection, tenant_id: str) -> None:

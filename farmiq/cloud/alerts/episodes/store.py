@@ -42,6 +42,36 @@ async def see_again(tx: db.Connection, sightings: Sequence[Sighting]) -> None:
     )
 
 
+async def set_severities(
+    tx: db.Connection, severities: Collection[tuple[str, UUID, str]], *, may_fall: bool
+) -> None:
+    """Of open episodes, by tenant and id; who was told of less is told again."""
+    await tx.execute(
+        """
+        with changed as materialized (
+          select e.tenant_id, e.episode_id, e.paged_at, n.severity,
+            array_position(s.rising, n.severity)
+              > array_position(s.rising, e.severity) as is_worse
+          from unnest(%s::text[], %s::uuid[], %s::text[]) as n(tenant_id, episode_id, severity)
+            cross join (select array['info', 'warning', 'critical', 'security'] as rising) s
+            join alert_episodes e on e.tenant_id = n.tenant_id and e.episode_id = n.episode_id
+              and e.state in ('active', 'acknowledged')
+          order by n.tenant_id, n.episode_id for update of e
+        ), steps as (
+          insert into alert_steps (tenant_id, episode_id, step, created_at)
+          select tenant_id, episode_id, 'worsened', fn_now() from changed
+          where is_worse and paged_at is not null
+          on conflict on constraint alert_steps_pkey do update set
+            created_at = excluded.created_at, routed_at = null
+        )
+        update alert_episodes e set severity = c.severity
+        from changed c where e.tenant_id = c.tenant_id and e.episode_id = c.episode_id
+          and (c.is_worse or %s)
+        """,
+        (*map(list, zip(*severities, strict=True)), may_fall),
+    )
+
+
 async def fill_in(tx: db.Connection, episodes: Sequence[NewEpisode]) -> None:
     """Give what edges said of these, while their readings were still on the way, times and values.
 

@@ -57,7 +57,7 @@ class RuleBook:
         return [name for name in tenants if self._loaded_at.get(name, float("-inf")) < oldest]
 
     async def listen(self, url: str, *, name: str) -> None:
-        """Drop what others change, for ever."""
+        """Drop what other processes change, until cancelled."""
 
         def on_notice(_channel: str, company_id: str) -> None:
             # One that is not known may be loading at this moment.

@@ -234,7 +234,7 @@ class Recheck:
 
 
 async def rechecks(tx: db.Connection, series: Series) -> list[Recheck]:
-    """What is late of a series, and whether its own service has stored it yet."""
+    """Late readings of a series, and whether its own service has stored them yet."""
     return await db.fetch_as(
         tx,
         Recheck,
@@ -276,7 +276,7 @@ async def is_stored(tx: db.Connection, series: Series, at: datetime) -> bool:
 
 
 async def put_off(tx: db.Connection, series: Series, *, delay_s: float) -> None:
-    """What is late of a series waits: it is not stored yet, or could not be evaluated."""
+    """Late readings of a series wait: not stored yet, or could not be evaluated."""
     await tx.execute(
         """
         update alert_rechecks set attempts = attempts + 1,

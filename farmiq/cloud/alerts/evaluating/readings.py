@@ -3,7 +3,7 @@
 telemetry_readings --alert_readings--> [alerts] --alert_states, alert_rechecks, alert_episodes-->
 
 A row of alert_readings is deleted in the transaction that takes its readings into the states, so
-each reading counts once, whoever dies when. One instance at a time does this: of two, one would
+each reading counts once, whatever dies. One instance at a time does this: of two, one would
 find late what the other has not reached.
 """
 

@@ -11,19 +11,22 @@ part, and an image that waits for its ACK_OK may have been followed by another o
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 import prometheus_client
 import psycopg
+from msgspec.structs import replace
 
 from farmiq import crash, nats_users
 from farmiq.cloud.camera import waking
 from farmiq.cloud.camera.gateway import camera_store, chunks, commands, store
+from farmiq.cloud.camera.gateway.batches import Outcome
 from farmiq.cloud.camera.gateway.chunks import (
     Action,
     CameraState,
@@ -161,14 +164,19 @@ class Answers:
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self._greeted: dict[UUID, str] = {}
+        # What the workers wait for; the first, which answers, looks at this time without it.
         self._news = [asyncio.Event() for _ in range(1 + ASSEMBLERS)]
+        self._looks_at = math.inf
         self.attempts = Attempts("images wait for the database")
 
-    def wake(self, greeted: Sequence[tuple[UUID, str]] = ()) -> None:
-        """Messages were stored; `greeted` are cameras that wait for an answer to HELLO (C-117)."""
-        self._greeted.update(greeted)
-        for news in self._news:
-            news.set()
+    def wake(self, outcome: Outcome) -> None:
+        """Messages were stored; those who sent HELLO and nothing since get an answer (C-117)."""
+        self._greeted.update(outcome.greeted)
+        if outcome.has_whole:
+            for assembler in self._news[1:]:
+                assembler.set()
+        if outcome.greeted or time.monotonic() + outcome.due_in_s < self._looks_at:
+            self._news[0].set()
 
     def workers(self) -> list[Coroutine[Any, Any, None]]:
         rounds = [self.answer_round, *[self.assemble_round] * ASSEMBLERS]
@@ -198,7 +206,7 @@ class Answers:
                         await news.wait()
 
     async def _idle_s(self, do: Callable[[], Awaitable[bool]]) -> float:
-        """Time until an answer is due; `wake` reports complete images."""
+        """Time until an answer is due; `wake` reports complete images, and what is due sooner."""
         if do != self.answer_round or self._reader.problem() is not None:
             return MAX_IDLE_S
         try:
@@ -206,15 +214,18 @@ class Answers:
                 delay_s = await store.next_due_s(tx)
         except db.UNAVAILABLE:
             return MAX_IDLE_S
-        return MAX_IDLE_S if delay_s is None else min(max(delay_s, 0.02), MAX_IDLE_S)
+        idle_s = MAX_IDLE_S if delay_s is None else min(max(delay_s, 0.02), MAX_IDLE_S)
+        self._looks_at = time.monotonic() + idle_s
+        return idle_s
 
     # --- answers
 
     async def answer_round(self) -> bool:
         """Send the answers that are due; False if there are none."""
+        self._looks_at = math.inf
         greeted, self._greeted = self._greeted, {}
         async with db.autocommit(self._pool) as tx:
-            due = await store.due(tx, whole=False, limit=MAX_ANSWERED)
+            due = await store.due(tx, limit=MAX_ANSWERED)
         if not due and not greeted:
             return False
         try:
@@ -249,8 +260,7 @@ class Answers:
     async def _answer(self, due: list[tuple[UUID, UUID]]) -> None:
         mark = await self._position.catch_up()
         async with self._writing, db.transaction(self._pool) as tx:
-            await camera_store.lock(tx, [device_id for _, device_id in due])
-            plan = _Plan(await store.now(tx))
+            plan = _Plan(await camera_store.lock(tx, [device_id for _, device_id in due]))
             rows = await store.transfers(tx, [transfer_id for transfer_id, _ in due])
             # What is due may have changed while the log was read.
             rows = [row for row in rows if row.due_at is not None and row.due_at <= plan.now]
@@ -347,7 +357,8 @@ class Answers:
             ids = [row.transfer_id for row in plan.acks]
             await store.note_acknowledged(tx, ids, decided_at=plan.now)
             # A camera that repeated this image instead of the requested one gets the next request.
-            await commands.end_requests(tx, _image_ids(plan.acks), state="done")
+            repeated = [row.image_id for row in plan.acks if row.image_id if row.acknowledged_count]
+            await commands.end_requests(tx, repeated, state="done")
             cameras = [row.device_id for row in plan.acks if row.dialect == dialects.ESP32CAM]
             if cameras:
                 await commands.after_last_image(tx, cameras)
@@ -394,11 +405,11 @@ class Answers:
                 match_id = transfer_id
                 break
         async with self._writing, db.transaction(self._pool) as tx:
-            await camera_store.lock(tx, [row.device_id])
+            now = await camera_store.lock(tx, [row.device_id])
             rows = await store.transfers(tx, [row.transfer_id])
             if not rows or rows[0].transfer != row.transfer:
                 return
-            now, heard_at = await store.now(tx), row.transfer.heard_at
+            heard_at = row.transfer.heard_at
             if match_id is not None:
                 # The camera has been silent, so the repeat is due at once.
                 await store.schedule_acknowledgement(tx, match_id, heard_at=heard_at, due_at=now)
@@ -414,10 +425,7 @@ class Answers:
         """Assemble, verify, store, read back, commit; then the acknowledgements are due."""
         async with self._choosing:
             async with db.autocommit(self._pool) as tx:
-                due = await store.due(tx, whole=True, limit=MAX_ASSEMBLED, exclude=list(self._busy))
-                rows = await store.transfers(
-                    tx, [transfer_id for transfer_id, _ in due], lock=False
-                )
+                rows = await store.due_to_store(tx, limit=MAX_ASSEMBLED, exclude=list(self._busy))
             rows = _within_bytes(rows)
             if not rows:
                 return False
@@ -427,7 +435,7 @@ class Answers:
             await self._store(rows)
         finally:
             self._busy -= ids
-        self.wake()
+        self._news[0].set()
         return True
 
     async def _store(self, rows: list[Row]) -> None:
@@ -470,8 +478,6 @@ class Answers:
                 if (row.image_id, row.transfer) == uploaded[row.transfer_id]
             ]
             await store.complete(tx, [(r, object_key(r), digests[r.transfer_id]) for r in rows])
-            await store.drop_chunks(tx, [row.transfer_id for row in rows])
-            await commands.end_requests(tx, _image_ids(rows), state="done")
             crash.here("camera.before_complete_commit")
         crash.here("camera.after_complete_commit")
         ENDED.labels(outcome="complete").inc(len(rows))
@@ -532,10 +538,6 @@ class Answers:
             return
         await store.drop_chunks(tx, [row.transfer_id])
         plan.save(row, chunks.without_chunks(row.transfer), due_at=None)
-
-
-def _image_ids(rows: Sequence[Row]) -> list[UUID]:
-    return [row.image_id for row in rows if row.image_id is not None]
 
 
 def _takes_command(row: Row) -> bool:

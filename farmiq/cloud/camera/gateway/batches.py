@@ -10,6 +10,7 @@ The messages and the cursor are one transaction. All state is in the tables, so 
 continues where this one stopped, in the middle of an image.
 """
 
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from farmiq.cloud.camera.gateway import camera_store, commands, store
 from farmiq.cloud.camera.gateway.camera_store import Camera, Wake, WakeRequest
 from farmiq.cloud.camera.gateway.chunks import Timing
 from farmiq.cloud.camera.gateway.handlers import Batch, CameraHandler, Query
-from farmiq.cloud.camera.gateway.store import RejectedMessage
+from farmiq.cloud.camera.gateway.store import RejectedMessage, Row
 from farmiq.cloud.camera.protocol import wire
 from farmiq.cloud.camera.protocol.wire import CameraTopic, Hello, RawMessage, RejectedMessageError
 from farmiq.plumbing import db
@@ -36,6 +37,7 @@ class Outcome:
     """`noted` are messages of which a part was not stored; `failed` the error codes of images.
 
     `greeted` are cameras that sent HELLO and nothing since, with the spelling of their address.
+    `has_whole`: images have all their chunks now; the first of the others is due in `due_in_s`.
     """
 
     stored: int = 0
@@ -43,6 +45,8 @@ class Outcome:
     noted: tuple[RejectedMessage, ...] = ()
     failed: tuple[str, ...] = ()
     greeted: tuple[tuple[UUID, str], ...] = ()
+    has_whole: bool = False
+    due_in_s: float = math.inf
 
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
@@ -51,6 +55,8 @@ class Outcome:
             self.noted + other.noted,
             self.failed + other.failed,
             self.greeted + other.greeted,
+            self.has_whole or other.has_whole,
+            min(self.due_in_s, other.due_in_s),
         )
 
 
@@ -139,17 +145,18 @@ async def apply(
         await camera_store.note_heard(tx, spellings, hellos)
     for row in await store.transfers_of(tx, list(handlers), recent_s=timing.timeout_s):
         handlers[row.device_id].rows.append(row)
-    for device_id in await commands.cameras_with_requests(tx, list(handlers)):
-        handlers[device_id].has_requests = True
     await _run(tx, batch, list(handlers.values()))
     await _reject_conflicts(tx, batch)
-    await _write(tx, batch, handlers)
+    written = await _write(tx, batch, handlers)
+    due_at = [row.due_at for row in written if row.due_at and not row.is_whole]
     return Outcome(
         len(messages) - len(rejected),
         tuple(rejected),
         tuple(batch.noted),
         tuple(batch.failed),
         tuple((key, h.greeted_as) for key, h in handlers.items() if h.greeted_as),
+        any(row.is_whole for row in written),
+        (min(due_at) - batch.now).total_seconds() if due_at else math.inf,
     )
 
 
@@ -239,10 +246,15 @@ async def _reject_conflicts(tx: db.Connection, batch: Batch) -> None:
     await batch.execute(tx)
 
 
-async def _write(tx: db.Connection, batch: Batch, handlers: Mapping[UUID, CameraHandler]) -> None:
+async def _write(
+    tx: db.Connection, batch: Batch, handlers: Mapping[UUID, CameraHandler]
+) -> list[Row]:
+    """Returns the rows that changed."""
     rows = [row for handler in handlers.values() for row in handler.rows]
-    await store.save(tx, [row for row in rows if row.is_changed])
-    await store.save_progress(tx, [row for row in rows if row.new_chunks and not row.is_changed])
+    changed = [row for row in rows if row.is_changed]
+    progressed = [row for row in rows if row.new_chunks and not row.is_changed]
+    await store.save(tx, changed)
+    await store.save_progress(tx, progressed)
     await store.store_chunks(tx, rows)
     current = {key: handler.current for key, handler in handlers.items() if handler.current_changed}
     if current:
@@ -251,3 +263,4 @@ async def _write(tx: db.Connection, batch: Batch, handlers: Mapping[UUID, Camera
         )
     own_images = [key for key, handler in handlers.items() if handler.took_own_image]
     await commands.note_own_images(tx, own_images)
+    return changed + progressed

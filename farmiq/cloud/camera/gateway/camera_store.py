@@ -1,6 +1,7 @@
 """SQL of cameras: which one has an address, what was heard of it, and its wakes."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,7 +16,7 @@ NOTHING_KNOWN = UUID(int=0)
 
 
 class Camera(NamedTuple):
-    """A registered camera, in use or not.
+    """A registered camera, in use or not. `has_requests`: a send_image is queued or not answered.
 
     The transfer that its chunks without a name belong to: `speaks_of`, and for messages from
     quarantine, which are separate from what it sends now, `spoke_of`. A transfer, NOTHING_KNOWN, or
@@ -31,6 +32,7 @@ class Camera(NamedTuple):
     has_site: bool
     speaks_of: UUID | None
     spoke_of: UUID | None
+    has_requests: bool
 
 
 class WakeRequest(NamedTuple):
@@ -54,7 +56,9 @@ class Wake(NamedTuple):
 
 _BY_MAC = f"""
   select d.mac, d.device_id, d.company_id, d.dialect, d.is_active, d.pending_count,
-    d.site_id is not null, d.speaks_of, d.spoke_of
+    d.site_id is not null, d.speaks_of, d.spoke_of, exists (
+      select from camera_commands c where c.device_id = d.device_id and c.name = 'send_image'
+        and c.state in ('queued', 'sent'))
   from devices d where d.device_id in (
     select distinct on (d.mac) d.device_id from devices d
     where d.mac = any(%s::text[]) and ({registry.IN_CHARGE} or (not d.is_active and not exists (
@@ -77,13 +81,19 @@ async def by_mac(
     return {row[0]: Camera(*row) for row in rows}
 
 
-async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> None:
-    """Lock cameras in a fixed order, before any other row of theirs."""
-    await tx.execute(
-        "select from devices where device_id = any(%s::uuid[]) order by device_id "
-        "for no key update",
-        (list(device_ids),),
+async def lock(tx: db.Connection, device_ids: Sequence[UUID]) -> datetime:
+    """Lock cameras in a fixed order, before any other row of theirs. Returns the time."""
+    now: datetime = await db.fetch_value(
+        tx,
+        """
+        select fn_now() from (
+          select count(*) from (
+            select from devices where device_id = any(%s::uuid[])
+            order by device_id for no key update) d) locked
+        """,
+        list(device_ids),
     )
+    return now
 
 
 async def set_current_transfers(
@@ -146,9 +156,9 @@ async def note_heard(
           hello_at = coalesce(excluded.hello_at, c.hello_at), spelling = excluded.spelling
         """,
         (
-            [camera.device_id for camera, _ in cameras],
-            [camera.company_id for camera, _ in cameras],
-            [spelling for _, spelling in cameras],
+            db.packed(db.Uuids, [camera.device_id for camera, _ in cameras]),
+            db.packed(db.Uuids, [camera.company_id for camera, _ in cameras]),
+            db.packed(db.Texts, [spelling for _, spelling in cameras]),
             [hello and hello.pending_count for hello in sent_hellos],
             [hello and hello.battery_voltage for hello in sent_hellos],
             [hello and hello.wifi_rssi for hello in sent_hellos],

@@ -10,11 +10,14 @@ Chunks may arrive in any order, twice or not at all, and also before their annou
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Literal, NamedTuple
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from farmiq.cloud.camera.protocol.wire import (
     MAX_CHUNKS,
@@ -97,8 +100,7 @@ class Timing:
         return 0.0 if is_over else gap_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """State of a transfer. `received` has one bit per chunk."""
 
     state: State = "receiving"

@@ -5,11 +5,13 @@ database decides (a HELLO, an announcement) it yields a query, which batches.py 
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from farmiq.cloud.camera.gateway import camera_store, chunks, commands, store
 from farmiq.cloud.camera.gateway.camera_store import Camera, Wake, WakeRequest
@@ -94,8 +96,8 @@ def _parse(
 class CameraHandler:
     """Pure: the messages of one camera in a batch, and its transfers that they may belong to.
 
-    `has_requests`: a send_image is queued or not answered. `current` is the transfer that chunks
-    without a name belong to. `greeted_as` is set while nothing was sent after HELLO (C-117).
+    `current` is the transfer that chunks without a name belong to. `greeted_as` is set while
+    nothing was sent after HELLO (C-117).
     """
 
     def __init__(
@@ -105,7 +107,8 @@ class CameraHandler:
         self.is_redriven = batch.received_at is not None
         self.messages = [(topic, raw, _parse(camera, topic, raw)) for topic, raw in sent]
         self.rows: list[Row] = []
-        self.has_requests = self.took_own_image = self.current_changed = False
+        self.has_requests = camera.has_requests
+        self.took_own_image = self.current_changed = False
         self.current = camera.spoke_of if self.is_redriven else camera.speaks_of
         if batch.was_compared:
             self.current = camera_store.NOTHING_KNOWN

@@ -58,8 +58,9 @@ _NO_STREAM = (
     f"nobody makes the stream {logins.LOG.name}: FARMIQ_CLOUD_BROKER_NATS_URL or "
     "FARMIQ_CLOUD_BROKER_MONITOR_URL is not set"
 )
-# A gateway that is frozen in a transaction holds locks that the next one waits for.
-_DB_OPTIONS = "-c idle_in_transaction_session_timeout=10s"
+# A gateway that is frozen in a transaction holds locks that the next one waits for. Without the
+# second option its statements are planned anew for each length of their arrays (D-820).
+_DB_OPTIONS = "-c idle_in_transaction_session_timeout=10s -c plan_cache_mode=force_generic_plan"
 
 TAKEN = prometheus_client.Counter(
     "farmiq_camera_messages_total", "Messages taken from cameras", ["outcome"]
@@ -237,7 +238,7 @@ class Ingest:
                     )
                     await self._leader.confirm()
                     for part in _parts(messages):
-                        answers.wake((await self._store(lane, part)).greeted)
+                        answers.wake(await self._store(lane, part))
             except (stream.LostError, CursorMovedError) as error:
                 log.get(NAME).warning("camera.reading_again", reason=str(error))
                 await backoff.wait()

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 from farmiq.cloud.camera.gateway.camera_store import Camera
 from farmiq.cloud.camera.gateway.chunks import CameraState, Transfer
-from farmiq.plumbing import db, ids, pg_binary
+from farmiq.plumbing import db, ids
 
 # As at the edge (C-82); less for senders that are not registered.
 MAX_RAW_BYTES = 256 * 1024
@@ -23,7 +23,7 @@ _MAX_TOPIC = 512
 _MAX_REASONS = 30
 _MAX_REASON = 400
 _NUL = "\x00"
-_TRANSFER_COLUMNS = tuple(Transfer.__dataclass_fields__)
+_TRANSFER_COLUMNS = tuple(Transfer.__struct_fields__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -53,6 +53,11 @@ class Row:
     is_new: bool = False
     is_changed: bool = False
     new_chunks: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the image waits to be stored."""
+        return self.transfer.state == "receiving" and self.transfer.is_whole
 
 
 async def now(tx: db.Connection) -> datetime:
@@ -100,46 +105,53 @@ async def transfers_of_images(tx: db.Connection, image_ids: Sequence[UUID]) -> l
     )
 
 
-async def transfers(
-    tx: db.Connection, transfer_ids: Sequence[UUID], *, lock: bool = True
-) -> list[Row]:
-    """Those that still exist; with `lock`, without those that are locked already."""
-    where = "where transfer_id = any(%s::uuid[]) order by transfer_id"
-    for_update = " for update skip locked" if lock else ""
-    return await _rows(tx, _SELECT + where + for_update, (list(transfer_ids),))
+async def transfers(tx: db.Connection, transfer_ids: Sequence[UUID]) -> list[Row]:
+    """Those that still exist, without those that are locked already; locked."""
+    where = "where transfer_id = any(%s::uuid[]) order by transfer_id for update skip locked"
+    return await _rows(tx, _SELECT + where, (list(transfer_ids),))
 
 
-async def due(
-    tx: db.Connection, *, whole: bool, limit: int, exclude: Sequence[UUID] = ()
-) -> list[tuple[UUID, UUID]]:
-    """(transfer, camera), due first, one per camera; not locked.
+# Those with all chunks are assembled, the others answered.
+_IS_WHOLE = "coalesce(state = 'receiving' and received_count = total_chunks, false)"
 
-    `whole`: those with all chunks, to be assembled.
-    """
+
+async def due(tx: db.Connection, *, limit: int) -> list[tuple[UUID, UUID]]:
+    """(transfer, camera) of answers, due first, one per camera; not locked."""
     rows = await db.fetch_all(
         tx,
-        """
+        f"""
         select distinct on (d.device_id) d.transfer_id, d.device_id from (
           select transfer_id, device_id, due_at from camera_transfers
-          where due_at <= (select fn_now()) and transfer_id <> all(%s::uuid[])
-            and coalesce(state = 'receiving' and received_count = total_chunks, false) = %s
+          where due_at <= (select fn_now()) and not {_IS_WHOLE}
           order by due_at limit %s) d
         order by d.device_id, d.due_at
-        """,
-        list(exclude),
-        whole,
+        """,  # noqa: S608 - no input
         limit,
     )
     return [(row[0], row[1]) for row in rows]
+
+
+async def due_to_store(tx: db.Connection, *, limit: int, exclude: Sequence[UUID]) -> list[Row]:
+    """Images with all chunks, due first, one per camera; not locked."""
+    rows = await _rows(
+        tx,
+        f"""{_SELECT}
+        where due_at <= (select fn_now()) and {_IS_WHOLE} and transfer_id <> all(%s::uuid[])
+        order by due_at limit %s
+        """,
+        (list(exclude), limit),
+    )
+    return list({row.device_id: row for row in reversed(rows)}.values())[::-1]
 
 
 async def next_due_s(tx: db.Connection) -> float | None:
     """Seconds until the next answer is due."""
     delay_s: float | None = await db.fetch_value(
         tx,
-        "select extract(epoch from min(due_at) - fn_now())::float8 from camera_transfers "
-        "where due_at is not null and not coalesce("
-        "state = 'receiving' and received_count = total_chunks, false)",
+        f"""
+        select extract(epoch from min(due_at) - fn_now())::float8 from camera_transfers
+        where due_at is not null and not {_IS_WHOLE}
+        """,  # noqa: S608 - no input
     )
     return delay_s
 
@@ -153,6 +165,10 @@ _COLUMNS = {
     "received_count": "integer", "received_bytes": "bigint", "rounds": "integer",
     "rounds_in_vain": "integer", "spoiled": "integer", "heard_at": "timestamptz",
     "asked_at": "timestamptz",
+}  # fmt: skip
+_PACKED: dict[str, type[list[bytes]]] = {
+    "uuid": db.Uuids, "text": db.Texts, "timestamptz": db.Instants, "integer": db.Integers,
+    "bigint": db.Integers, "bytea": db.Byteas,
 }  # fmt: skip
 _KEYS = ("transfer_id", "company_id", "device_id")
 _SAVE = f"""
@@ -170,8 +186,11 @@ async def save(tx: db.Connection, rows: Sequence[Row]) -> None:
     if not rows:
         return
     values = {
-        name: [getattr(row.transfer if name in _TRANSFER_COLUMNS else row, name) for row in rows]
-        for name in _COLUMNS
+        name: db.packed(
+            _PACKED[kind],
+            [getattr(row.transfer if name in _TRANSFER_COLUMNS else row, name) for row in rows],
+        )
+        for name, kind in _COLUMNS.items()
     }
     await tx.execute(_SAVE.encode(), values)
 
@@ -191,13 +210,13 @@ async def save_progress(tx: db.Connection, rows: Sequence[Row]) -> None:
         where t.transfer_id = r.transfer_id
         """,
         (
-            db.Uuids(pg_binary.uuid(row.transfer_id) for row in rows),
-            db.Byteas(pg_binary.bytea(row.transfer.received) for row in rows),
-            [row.transfer.received_count for row in rows],
-            [row.transfer.received_bytes for row in rows],
-            [row.transfer.heard_at for row in rows],
-            [row.due_at for row in rows],
-            [row.spelling for row in rows],
+            db.packed(db.Uuids, [row.transfer_id for row in rows]),
+            db.packed(db.Byteas, [row.transfer.received for row in rows]),
+            db.packed(db.Integers, [row.transfer.received_count for row in rows]),
+            db.packed(db.Integers, [row.transfer.received_bytes for row in rows]),
+            db.packed(db.Instants, [row.transfer.heard_at for row in rows]),
+            db.packed(db.Instants, [row.due_at for row in rows]),
+            db.packed(db.Texts, [row.spelling for row in rows]),
         ),
     )
 
@@ -307,10 +326,10 @@ async def store_chunks(tx: db.Connection, rows: Sequence[Row]) -> None:
             select * from unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bytea[])
             """,
             (
-                db.Uuids(pg_binary.uuid(row.transfer_id) for row, _, _ in chunks),
-                db.Uuids(pg_binary.uuid(row.company_id) for row, _, _ in chunks),
-                [number for _, number, _ in chunks],
-                db.Byteas(pg_binary.bytea(data) for _, _, data in chunks),
+                db.packed(db.Uuids, [row.transfer_id for row, _, _ in chunks]),
+                db.packed(db.Uuids, [row.company_id for row, _, _ in chunks]),
+                db.packed(db.Integers, [number for _, number, _ in chunks]),
+                db.packed(db.Byteas, [data for _, _, data in chunks]),
             ),
         )
 
@@ -331,7 +350,7 @@ async def differing(tx: db.Connection, chunks: Sequence[tuple[UUID, int, bytes]]
         """,
         [chunk[0] for chunk in chunks],
         [chunk[1] for chunk in chunks],
-        db.Byteas(pg_binary.bytea(chunk[2]) for chunk in chunks),
+        db.packed(db.Byteas, [chunk[2] for chunk in chunks]),
     )
     return [row[0] for row in rows]
 
@@ -394,6 +413,8 @@ async def schedule_acknowledgement(
 async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) -> None:
     """`stored`: (transfer, object key, digests of its chunks). Their acknowledgements are due.
 
+    Their chunks and requests are not needed any more.
+
     An image that had failed is a retry if its name is unique (C-59).
     """
     image_ids, keys = [row.image_id for row, _, _ in stored], [key for _, key, _ in stored]
@@ -413,14 +434,21 @@ async def complete(tx: db.Connection, stored: Sequence[tuple[Row, str, bytes]]) 
     await tx.execute("select fn_complete_images(%s::uuid[], %s::text[])", (image_ids, keys))
     await tx.execute(
         """
-        update camera_transfers t set state = 'complete', digests = s.digests, reason = null,
-          ended_at = (select fn_now()), due_at = (select fn_now())
-        from unnest(%s::uuid[], %s::bytea[]) as s(transfer_id, digests)
-        where t.transfer_id = s.transfer_id
+        with complete as (
+          update camera_transfers t set state = 'complete', digests = s.digests, reason = null,
+            ended_at = (select fn_now()), due_at = (select fn_now())
+          from unnest(%s::uuid[], %s::bytea[]) as s(transfer_id, digests)
+          where t.transfer_id = s.transfer_id
+          returning t.transfer_id, t.image_id
+        ), requests as (
+          update camera_commands c set state = 'done', ended_at = (select fn_now())
+          from complete n where c.image_id = n.image_id and c.name = 'send_image'
+            and c.state in ('queued', 'sent'))
+        delete from camera_chunks c using complete n where c.transfer_id = n.transfer_id
         """,
         (
-            [row.transfer_id for row, _, _ in stored],
-            db.Byteas(pg_binary.bytea(digests) for _, _, digests in stored),
+            db.packed(db.Uuids, [row.transfer_id for row, _, _ in stored]),
+            db.packed(db.Byteas, [digests for _, _, digests in stored]),
         ),
     )
 

@@ -4,10 +4,12 @@ Chunks are numbered as the camera counts, from 0 or from 1.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
 
 from farmiq.cloud.camera import mac
 
@@ -69,8 +71,7 @@ class Hello(NamedTuple):
         return later._replace(**missing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """Announces an image, for the first time or again.
 
     `fields` is stored of the message; `noted` lists what is not, and why.
@@ -84,7 +85,7 @@ class Announcement:
     first_chunk_id: int = 0
     sha256: bytes | None = None
     error: str | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
     noted: tuple[str, ...] = ()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import Response
 
 from farmiq.cloud.identity import sign_in
-from farmiq.ui import i18n
+from farmiq.ui import i18n, look
 
 # Proves that a browser has signed in before; it gives no access.
 BROWSER = "farmiq_browser"
@@ -19,15 +19,7 @@ class Cookies:
     sign_in_lasts_s: int
 
     def set(self, answer: Response, name: str, value: str, *, path: str, lasts_s: int) -> None:
-        answer.set_cookie(
-            name,
-            value,
-            max_age=lasts_s,
-            path=path,
-            httponly=True,
-            samesite="lax",
-            secure=self.is_secure,
-        )
+        look.set_cookie(answer, name, value, path=path, lasts_s=lasts_s, is_secure=self.is_secure)
 
     def open(self, answer: Response, opened: sign_in.Opened) -> None:
         """The new sign-in of this browser, in place of the one that it had."""

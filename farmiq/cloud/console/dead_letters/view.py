@@ -75,7 +75,7 @@ class Group:
 
     @property
     def command(self) -> str:
-        """For whoever runs the cloud."""
+        """For operators of the cloud."""
         return f"farmiq dlq redrive --queue {self.queue}"
 
 

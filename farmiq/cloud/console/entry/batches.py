@@ -144,11 +144,7 @@ class BatchForms:
         known: str | None,
         error: HttpError,
     ) -> Response:
-        if not look.is_browser(request) or error.status not in (
-            rejected.CONFLICT,
-            rejected.NOT_VALID,
-        ):
-            raise error
+        rejected.raise_unless_shown(request, error)
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
             places = await queries.places(connection)
             shown = await self._view(

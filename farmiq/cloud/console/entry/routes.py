@@ -177,11 +177,7 @@ class EntryPages:
         error: HttpError,
     ) -> Response:
         """The form again with what is wrong; a script gets the standard body."""
-        if not look.is_browser(request) or error.status not in (
-            rejected.CONFLICT,
-            rejected.NOT_VALID,
-        ):
-            raise error
+        rejected.raise_unless_shown(request, error)
         async with self.pages.visit(request, signed_in) as (connection, company, _now):
             shown = await self._view(
                 connection, company, form, typed, key=typed.get("idempotency_key", ""),

@@ -44,7 +44,7 @@ class Progress:
 async def episodes(connection: db.Connection) -> list[Episode]:
     """Open alerts that people would be told of, the newest; those held by another cause are not.
 
-    Whoever is interested in one of severity `info` finds it on the page of alerts.
+    Episodes of severity `info` are on the page of alerts only.
     """
     return await db.fetch_as(
         connection,

@@ -171,7 +171,7 @@ class Delivery:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + DRAIN_S
         while self.sending and loop.time() < ends_at:
-            # Whoever stops us asks again each second.
+            # The process that stops us asks again each second.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self.sending.values(), timeout=ends_at - loop.time())
         for task in self.sending.values():

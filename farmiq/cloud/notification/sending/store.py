@@ -342,7 +342,7 @@ async def claim(tx: db.Connection, due: Sequence[Due], *, for_s: float) -> list[
 
 
 async def is_over(tx: db.Connection, message: Claimed) -> bool:
-    """Whether a message of quiet hours is about an episode that is over, whoever noticed."""
+    """Whether a message of quiet hours is about an episode that is over by now."""
     over: bool = await db.fetch_value(
         tx,
         """

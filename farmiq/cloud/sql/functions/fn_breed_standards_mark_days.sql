@@ -8,8 +8,8 @@ declare
 begin
   insert into public.analytics_dirty_days (tenant_id, batch_id, first_date, is_figures)
   select b.tenant_id, b.batch_id, b.placed_on, true from public.batches b
-  where b.tenant_id = changed.tenant_id and b.species = changed.species
-    and b.breed = changed.breed and changed.sex in (b.sex, 'mixed');
+  where b.tenant_id = changed.tenant_id and lower(b.species) = lower(changed.species)
+    and lower(b.breed) = lower(changed.breed) and changed.sex in (b.sex, 'mixed');
   return null;
 end $$;
 revoke execute on function fn_breed_standards_mark_days() from public;

@@ -10,9 +10,10 @@ returns table (device_id uuid, wake_at timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  with clock as (
+  -- Materialized: the time would be asked for again wherever it is mentioned.
+  with clock as materialized (
     select public.fn_now() as now, public.fn_calendar_now() as calendar_now
-  ), heard as (
+  ), heard as materialized (
     -- While the clock counts as wrong (fn_calendar_now), the camera itself may know better.
     select d.device_id, d.company_id, d.site_id, d.wake_schedule_cron, d.is_active,
       case when c.calendar_now = c.now or exists (

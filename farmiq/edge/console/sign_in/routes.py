@@ -110,14 +110,8 @@ class SignInPages:
     def _set_cookie(
         self, answer: Response, name: str, value: str, *, path: str, lasts_s: int
     ) -> None:
-        answer.set_cookie(
-            name,
-            value,
-            max_age=lasts_s,
-            path=path,
-            httponly=True,
-            samesite="lax",
-            secure=self.cookie_secure,
+        look.set_cookie(
+            answer, name, value, path=path, lasts_s=lasts_s, is_secure=self.cookie_secure
         )
 
 

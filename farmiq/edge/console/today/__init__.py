@@ -1,1 +1,1 @@
-"""Today at the barn: what is right, what is late, what waits."""
+"""Today at the barn: what works, what is late, what waits."""

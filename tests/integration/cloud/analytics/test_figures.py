@@ -409,6 +409,22 @@ async def test_master_data_change_the_figures_that_depend_on_them(analytics: Ana
     assert {day for day, _ in farm.figures()} == {on(1)}
 
 
+async def test_breed_in_other_letters_has_its_standard(analytics: Analytics) -> None:
+    farm = analytics
+    farm.farm()
+    farm.batch(species="Broiler", breed="FAST")
+    await farm.send(*farm.weighing(at(2, 1), 1.5))
+    await farm.settle()
+    farm.standard((0, 1.0), (4, 2.0))
+    await farm.settle()
+    assert farm.figures()[on(2), "adg"] == pytest.approx(250.0)
+    # One in the same letters is nearer.
+    farm.standard((0, 0.5), (4, 2.0), breed="FAST")
+    farm.owner("update breed_standards set species = 'Broiler' where breed = 'FAST'")
+    await farm.settle()
+    assert farm.figures()[on(2), "adg"] == pytest.approx(500.0)
+
+
 async def test_units_of_telemetry_are_converted_or_not_counted(analytics: Analytics) -> None:
     farm = analytics
     farm.farm()

@@ -133,7 +133,6 @@ async def test_list_comes_page_by_page_and_filtered(registry: Registry) -> None:
         ({"target_weight_kg": -1}, "target_weight_kg"),
         ({"sex": "hen"}, "sex"),
         ({"head_count": 3}, "head_count"),
-        ({"barn_id": "nowhere"}, "barn_id"),
     ],
 )
 async def test_batch_that_cannot_be_is_refused_by_field(
@@ -144,6 +143,16 @@ async def test_batch_that_cannot_be_is_refused_by_field(
     assert answer.status_code == 400, answer.text
     assert field in [detail["field"] for detail in answer.json()["error"]["details"]]
     assert (await registry.got("batches"))["batches"] == []
+
+
+async def test_batch_in_a_barn_that_is_not_there_is_not_found(registry: Registry) -> None:
+    await farm(registry)
+    for change, field in (({"barn_id": "nowhere"}, "barn_id"), ({"farm_id": "x"}, "farm_id")):
+        answer = await registry.send("PUT", "batches/a", {**BATCH, **change})
+        fields = [detail["field"] for detail in answer.json()["error"]["details"]]
+        assert (answer.status_code, fields[0] in {field, "barn_id"}) == (404, True)
+    barn = await registry.send("PUT", "barns/x/1", {"name": "Barn"})
+    assert barn.status_code == 404, barn.text
 
 
 async def test_batches_that_overlap_in_a_barn_conflict(registry: Registry) -> None:
@@ -181,7 +190,7 @@ async def test_other_companys_rows_are_not_found_and_not_touched(registry: Regis
     assert (await registry.got("batches", who="other"))["batches"] == []
     # The same ids are theirs to use; a barn of hill's is none of dale's.
     answer = await registry.send("PUT", "batches/a", BATCH, who="other")
-    assert (answer.status_code, "its barn is not registered" in answer.text) == (400, True)
+    assert (answer.status_code, "its barn is not registered" in answer.text) == (404, True)
     await registry.put("farms/n", {"name": "Dale", "timezone": "UTC"}, who="other")
     assert (await registry.got("farms/n"))["name"] == "North"
     as_dale = {"company": registry.companies["dale"]}

@@ -59,9 +59,15 @@ async def test_feed_commands_receive_take_and_say_what_is_left(api: Cloud) -> No
     (left,) = await farmiq("feed", "stock", "--tenant", "t-001", "--by", "silo")
 
     assert (left["silo_id"], left["stock_kg"], left["days_left"]) == ("silo-1", 480, 24)
-    assert [row["quantity_kg"] for row in await farmiq("feed", "ls", "--tenant", "t-001")] == [20]
-    (lot,) = await farmiq("feed", "lots", "--tenant", "t-001")
-    assert lot["feed_lot_id"] == "lot-1"
+    await farmiq("feed", "take", "30", *WHERE, "--at", "2026-02-02")
+    await until(lambda: api.count("feed_events") == 3)
+    of_one = ("--tenant", "t-001", "--limit", "1")
+    newest = await farmiq("feed", "ls", *of_one)
+    before = await farmiq("feed", "ls", *of_one, "--cursor", newest["next_cursor"])
+    pages = [[row["quantity_kg"] for row in page["intakes"]] for page in (newest, before)]
+    assert (pages, before["next_cursor"]) == ([[30], [20]], None)
+    lots = await farmiq("feed", "lots", *of_one)
+    assert [lot["feed_lot_id"] for lot in lots["lots"]] == ["lot-1"]
     text = await printed("feed", "stock", "--tenant", "t-001")
     assert "480 kg left of 500" in text
 

@@ -1,6 +1,7 @@
 """Where a station may put an image: who asks, for what, and what the store makes of the address."""
 
 import asyncio
+import hashlib
 import io
 import json
 import re
@@ -270,6 +271,26 @@ async def test_who_asks_too_often_waits(edge: Edge) -> None:
         answers = [await edge.ask(edge.body()) for _ in range(3)]
         assert [each.status_code for each in answers] == [200, 200, 429]
         assert int(answers[-1].headers["Retry-After"]) >= 1
+
+
+@pytest.mark.req("MD-02")
+async def test_bytes_of_a_device_are_bounded_by_the_hour_rejected_ones_too(edge: Edge) -> None:
+    most = edge.settings.media_max_bytes
+    bounded = edge.settings.model_copy(update={"media_bytes_per_hour": 3 * most})
+    async with served(bounded, edge.pool, edge.bucket, edge.checker) as client:
+        edge.client = client
+        # By the store: what the address is for counts, whatever becomes of it.
+        first = await edge.ask(edge.body(contentLength=most))
+        assert first.status_code == 200
+        # By an address of ours: what is sent counts, and is refused here.
+        said = (await edge.ask(edge.body(sha256=hashlib.sha256(b"another").hexdigest()))).json()
+        answers = [await edge.put(said, bytes(most)) for _ in range(3)]
+        assert [each.status_code for each in answers] == [400, 400, 429]
+        assert int(answers[-1].headers["Retry-After"]) > 60
+        refused = await edge.ask(edge.body(contentLength=most))
+        assert (refused.status_code, int(refused.headers["Retry-After"]) > 60) == (429, True)
+        # A request for an address of ours sends nothing yet.
+        assert (await edge.ask(edge.body())).status_code == 200
 
 
 async def test_without_a_store_it_is_said(edge: Edge) -> None:

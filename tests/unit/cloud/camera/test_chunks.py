@@ -1,7 +1,6 @@
 """An image on its way: any order, repeats, gaps; bounded rounds; nothing wrong is whole."""
 
 import hashlib
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
@@ -10,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from farmiq.cloud.camera.gateway import chunks
 from farmiq.cloud.camera.gateway.chunks import (
@@ -289,7 +289,7 @@ def test_missing_chunks_are_told_in_messages_that_a_small_device_can_take() -> N
 
 
 def _fields(transfer: Transfer) -> dict[str, object]:
-    return {name: getattr(transfer, name) for name in Transfer.__dataclass_fields__}
+    return {name: getattr(transfer, name) for name in Transfer.__struct_fields__}
 
 
 # --- ACK_OK
