@@ -71,14 +71,19 @@ class Asset:
     content: bytes
 
 
-def _asset(file: Path) -> tuple[str, Asset]:
-    name, content = file.relative_to(HERE / "static").as_posix(), file.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()[:12]
-    return name, Asset(f"/static/{digest}/{name}", _MEDIA_TYPES[file.suffix], content)
+def _assets(folder: Path) -> dict[str, Asset]:
+    """By the path below the folder."""
+    assets = {}
+    for file in folder.rglob("*"):
+        if file.suffix in _MEDIA_TYPES:
+            name, content = file.relative_to(folder).as_posix(), file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:12]
+            assets[name] = Asset(f"/static/{digest}/{name}", _MEDIA_TYPES[file.suffix], content)
+    return assets
 
 
 # Read once.
-files = dict(_asset(file) for file in (HERE / "static").rglob("*") if file.suffix in _MEDIA_TYPES)
+files = _assets(HERE / "static")
 
 _loader = jinja2.FileSystemLoader([HERE / "templates", HERE / "entry"])
 _templates = jinja2.Environment(
@@ -111,8 +116,11 @@ _templates.filters["sentence"] = sentences.shown
 
 
 def add_templates(*folders: Path) -> None:
-    """Find templates in these folders too; names are unique over all areas of a site."""
-    _loader.searchpath.extend(str(f) for f in folders if str(f) not in _loader.searchpath)
+    """Find templates and styles in these folders too; names are unique over all areas of a site."""
+    for folder in folders:
+        if str(folder) not in _loader.searchpath:
+            _loader.searchpath.append(str(folder))
+            files.update(_assets(folder))
 
 
 def render(template: str, **values: Any) -> str:

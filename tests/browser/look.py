@@ -70,6 +70,29 @@ CHECKED = """async ({ rules, known }) => {
 DRAWN = """[...document.images].filter(i => !i.closest("details:not([open])"))
   .filter(i => i.getBoundingClientRect().top < 800)
   .every(i => i.complete && i.naturalWidth)"""
+# Words of ours that go on in the next line, tabs in two rows, buttons too small for their text.
+CRAMPED = """() => {
+  const found = [];
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (node.parentElement.closest(".text, code, time, .visually-hidden, svg")) continue;
+    for (const word of node.data.matchAll(/\\p{L}{2,18}/gu)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const tops = new Set([...range.getClientRects()].map((r) => Math.round(r.top)));
+      if (tops.size > 1) found.push(`breaks the word ${word[0]}`);
+    }
+  }
+  for (const tabs of document.querySelectorAll(".tabs")) {
+    const rows = new Set([...tabs.children].map((tab) => tab.offsetTop));
+    if (rows.size > 1 && !tabs.closest(".kinds")) found.push(`has ${rows.size} rows of tabs`);
+  }
+  for (const button of document.querySelectorAll("button, .button"))
+    if (button.scrollHeight > button.clientHeight) found.push(`cramps ${button.textContent}`);
+  return [...new Set(found)];
+}"""
 FITS = "() => document.documentElement.scrollWidth <= innerWidth"
 SCREENSHOTS = Path(__file__).parents[2] / "artefacts" / "screenshots"
 
@@ -111,6 +134,7 @@ def problems(
             if found.violations_count:
                 wrong.append(f"at {width} {theme}: {found.generate_report()}")
             wrong += too_wide(page)
+            wrong += [f"at {width} {what}" for what in page.evaluate(CRAMPED)]
         if pictures:
             page.mouse.move(0, 0)
             # Those of a wide screen with a quarter of the pixels.

@@ -74,7 +74,7 @@ class Served:
             ):
                 if settings.s3_url:
                     media.add_routes(settings, server, pool)
-                group.create_task(service.run(settings, server))
+                group.create_task(service.run(settings, server.part("console")))
                 if settings.mqtt_url:
                     group.create_task(gateway.run(settings, server))
                 if "FARMIQ_AMQP_URL" in self._environment:

@@ -27,5 +27,5 @@ class ServedEdge(Served):
         self.app = server.app
         with contextlib.suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
-                group.create_task(service.run(settings, server))
+                group.create_task(service.run(settings, server.part("console")))
                 group.create_task(http.serve(server, host="127.0.0.1", port=self.port))

@@ -34,7 +34,7 @@ class Pages:
             ("/live", self.live, "GET"),
         )
         look.add_files(app)
-        app.router.default = look.not_found(app.router.default)
+        app.state.unknown = look.not_found(app.router.not_found)
 
     async def live(self, request: Request) -> Response:
         signed_in = await self.must_be_signed_in(request)

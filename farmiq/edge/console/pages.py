@@ -46,7 +46,7 @@ class Pages:
             ("/live", self.live, "GET"),
         )
         look.add_files(app)
-        app.router.default = look.not_found(app.router.default)
+        app.state.unknown = look.not_found(app.router.not_found)
 
     async def live(self, request: Request) -> Response:
         signed_in = await self.sign_ins.require(request)

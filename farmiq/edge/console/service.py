@@ -39,7 +39,7 @@ MISSED_ANSWERS = 3
 _HERE = Path(__file__).parent
 _AREAS = ("sign_in", "today", "weighings", "readings", "devices", "delivery", "records", "keys")
 
-look.add_templates(*(_HERE / area for area in _AREAS))
+look.add_templates(_HERE, *(_HERE / area for area in _AREAS))
 
 
 async def run(settings: EdgeSettings, server: http.HttpServer) -> None:

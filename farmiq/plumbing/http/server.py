@@ -90,9 +90,15 @@ class HttpServer:
         )
         self.routes = _OwnRoutes(self.app.router.routes)
         self.app.state.allowance = Allowance(self.actions_per_minute)
+        # Parts have routers of their own and one state: a console puts its page there.
+        self.app.state.unknown = self.app.router.not_found
+        self.app.router.default = self._unknown
         handle_errors(self.app)
         add_middleware(self.app, body_within_s=self.request_within_s, contract=self.contract)
         self._add_own_routes()
+
+    async def _unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app.state.unknown(scope, receive, send)
 
     def _add_own_routes(self) -> None:
         self.app.add_api_route("/healthz", self._healthz)

@@ -32,6 +32,12 @@ async function copy(button) {
 
 document.documentElement.classList.add("can-copy", "scripted");
 
+// Of tabs that go on to the right the chosen one is in sight.
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+  const tabs = tab.parentElement;
+  tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.offsetWidth) / 2;
+}
+
 // A choice that applies at once: filters, the company. Without a script there is a button.
 document.addEventListener("change", (event) => {
   if (event.target.closest("[data-submit]")) event.target.form?.requestSubmit();

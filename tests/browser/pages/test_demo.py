@@ -88,7 +88,7 @@ async def live(engines: stack.Stack) -> provision.Site:
         cloud_url = engines.environment["FARMIQ_CLOUD_DB_ADMIN_URL"]
         assert farm.history is not None
         await farm.history.post(lambda _: None)
-        await until(lambda: _value(cloud_url, IS_THERE), within_s=400)
+        await until(lambda: _value(cloud_url, IS_THERE), within_s=900)
         for name in ("simulator", "stations", "cameras"):
             farm.children[name].process.terminate()
             await asyncio.to_thread(farm.children[name].process.wait)
@@ -144,7 +144,7 @@ def of_demo(*known: Mapping[str, Counted]) -> dict[str, Counted]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_every_figure_of_the_demo_is_counted_again(tmp_path: Path, browser: Browser) -> None:
     # The browser's own loop runs in this thread.
     with (

@@ -239,7 +239,7 @@ class EntryPages:
             zone_key=view.zone_key(places, company),
             of=query.of,
             batch_id=query.batch,
-            entries=[make(row) for row in listed],
+            entries=[make(row, places) for row in listed],
             next_href=f"/records?{view.query(parameters)}" if following else "",
         )
         return await self.pages.page("entries.html", signed_in, shown)

@@ -1,6 +1,6 @@
 """Pure: the pages of forms, and the list of recent entries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -166,7 +166,7 @@ class Entry:
     label: str
     value: float | str
     unit: str
-    barn_id: str
+    barn: str
     batch_id: str | None
     occurred_at: datetime
     by: str
@@ -205,7 +205,14 @@ class EntriesView:
         ]
 
 
-def record_entry(row: Mapping[str, Any]) -> Entry:
+def barn_name(row: Mapping[str, Any], places: Iterable[PlaceOption]) -> str:
+    """As people call it; what nobody registered has the id of its devices."""
+    here = row["farm_id"], row["barn_id"]
+    names = (place.barn_name for place in places if (place.farm_id, place.barn_id) == here)
+    return next(names, row["barn_id"])
+
+
+def record_entry(row: Mapping[str, Any], places: Iterable[PlaceOption] = ()) -> Entry:
     kind = RECORD_KINDS.get(row["record_type"])
     return Entry(
         key=row["record_id"],
@@ -213,7 +220,7 @@ def record_entry(row: Mapping[str, Any]) -> Entry:
         label=_(kind.label) if kind else row["record_type"],
         value=row["value"],
         unit=row["unit"] or "",
-        barn_id=row["barn_id"],
+        barn=barn_name(row, places),
         batch_id=row["batch_id"],
         occurred_at=row["occurred_at"],
         by=row["recorded_by_ref"],
@@ -224,7 +231,7 @@ def record_entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def intake_entry(row: Mapping[str, Any]) -> Entry:
+def intake_entry(row: Mapping[str, Any], places: Iterable[PlaceOption] = ()) -> Entry:
     sources = {
         "MANUAL": _("Feed, by hand"), "SILO_AUTO": _("Feed, by the silo"),
         "IMPORT": _("Feed, imported"),
@@ -235,7 +242,7 @@ def intake_entry(row: Mapping[str, Any]) -> Entry:
         label=sources.get(row["source"], row["source"]),
         value=row["quantity_kg"],
         unit="kg",
-        barn_id=row["barn_id"],
+        barn=barn_name(row, places),
         batch_id=row["batch_id"],
         occurred_at=row["occurred_at"],
         by=row["device_id"] or "",

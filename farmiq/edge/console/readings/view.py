@@ -16,7 +16,7 @@ from farmiq.ui import sparkline, words
 from farmiq.ui.charts import Column
 from farmiq.ui.i18n import gettext as _
 from farmiq.ui.i18n import ngettext
-from farmiq.ui.metrics import Catalogue
+from farmiq.ui.metrics import Catalogue, device_label
 from farmiq.ui.sparkline import Point
 
 State = Literal["current", "late", "ahead", "revoked"]
@@ -70,6 +70,7 @@ class ReadingRow:
     tone: str
     word: str
     label: str
+    device: str
     value: str
     decimals: int
     spark: sparkline.Drawing
@@ -124,6 +125,7 @@ def row(
         tone=_TONES[current_state],
         word=state_word(current_state),
         label=metric.label,
+        device=device_label(reading.device_id, reading.barn_id),
         value=metric.text(reading.metric_value),
         decimals=2 if metric.decimals is None else metric.decimals,
         spark=sparkline.draw(

@@ -156,6 +156,13 @@ def test_barns_of_several_farms_are_told_apart() -> None:
     assert [label for _, label in view.options(two)][1] == "Farm g, Barn 1, broiler"
 
 
+def test_entry_names_the_barn_as_people_do() -> None:
+    barns = [option("1", "b"), option("1", "c", farm_id="g")]
+    row = {"farm_id": "g", "barn_id": "1"}
+    assert view.barn_name(row, barns) == "Barn 1"
+    assert view.barn_name({**row, "barn_id": "9"}, barns) == "9"
+
+
 def test_correction_begins_with_what_was_entered() -> None:
     event = {
         "farm_id": "f", "barn_id": "1", "occurred_at": datetime(2026, 4, 1, 1, tzinfo=UTC),
