@@ -464,6 +464,8 @@ async def info(server: nats.Connection, stream: str) -> Info:
 
 def topic(subject: str) -> str:
     """The MQTT topic of a subject: levels end in dots, and a dot in a level is two slashes."""
+    if "/" not in subject:
+        return subject.replace(".", "/")
     levels = subject.split(".")
     return "/".join("" if level == "/" else level.replace("//", ".") for level in levels)
 
