@@ -131,15 +131,22 @@ async def test_values_in_binary_form_are_read_as_what_they_are(edge_db: Database
         found = await db.fetch_all(tx, "select * from kinds")
         arrays = await db.fetch_all(
             tx,
-            "select * from unnest(%s::text[], %s::uuid[], %s::bytea[])",
-            db.Texts([pg_binary.text("a"), pg_binary.text("")]),
+            "select * from unnest(%s::text[], %s::uuid[], %s::bytea[], %s::timestamptz[], "
+            "%s::float8[], %s::bool[])",
+            db.Texts([pg_binary.text("a"), pg_binary.names(None)]),
             db.Uuids([pg_binary.uuid(event_id)] * 2),
             db.Byteas([pg_binary.bytea(b""), pg_binary.bytea(b"\x01")]),
+            db.Instants([pg_binary.timestamptz(at)] * 2),
+            db.Floats([pg_binary.float8(1.5), pg_binary.float8(0)]),
+            db.Booleans([pg_binary.boolean(True), pg_binary.boolean(False)]),
         )
 
     one = (event_id, "ä\u20ac", "x", None, "", at, -1.5e-7, -7, True, {"a": [1, "b"]}, b"\x00\xff")
     assert found == [one, one]
-    assert arrays == [("a", event_id, b""), ("", event_id, b"\x01")]
+    assert arrays == [
+        ("a", event_id, b"", at, 1.5, True),
+        (None, event_id, b"\x01", at, 0.0, False),
+    ]
 
 
 @pytest.mark.parametrize("hours", [-23, 0, 5, 16, 19, 23])
