@@ -46,7 +46,8 @@ class Round:
 
     ceiling: Taken
     ours: Taken
-    drained: float  # ours / ceiling with log and session filled beforehand
+    emptied: Taken  # ours, from a log filled beforehand
+    drained: float  # that / ceiling from a session filled beforehand
     new_to_old: float  # drained: ours / by session
     one_by_one: Taken
     node_red: Taken | None
@@ -145,12 +146,12 @@ async def _round(bench: Bench, plan: Plan, home: Path | None, say: Say) -> Round
     node_red = None
     if home is not None:
         node_red = await told("Node-RED", nodered.row_by_row(bench, home, plan.some))
-    one_by_one = await told("one by one", ingest.ours(bench, plan.few, batch=1))
+    one_by_one = await told("one by one", ingest.ours(bench, plan.few, batch=1, drained=True))
     stage = await copying.stage(bench, plan.events)
     plain = await copying.plain(bench, plan.events)
     say(f"database stage  {stage:>9,.0f}/s\nplain COPY      {plain:>9,.0f}/s")
     drained, new_to_old = emptied.per_s / top.per_s, emptied.per_s / old.per_s
-    return Round(ceiling, ours, drained, new_to_old, one_by_one, node_red, stage, plain)
+    return Round(ceiling, ours, emptied, drained, new_to_old, one_by_one, node_red, stage, plain)
 
 
 def _ratios(plan: Plan, rounds: list[Round], unflushed: list[tuple[Taken, Taken]]) -> list[Result]:
@@ -180,12 +181,20 @@ def _ratios(plan: Plan, rounds: list[Round], unflushed: list[tuple[Taken, Taken]
                 "events": plan.events,
             },
         ),
-        ratio(
-            "P3", "ingest / one transaction per message", ">= 20",
-            [one.one_by_one.per_s for one in rounds],
-            **{"one by one, events/s": _median([one.one_by_one.per_s for one in rounds])},
-        ),
     ]  # fmt: skip
+    found.append(
+        results.of_runs(
+            "P3",
+            "ingest from a full log / one transaction per message",
+            [one.emptied.per_s / one.one_by_one.per_s for one in rounds],
+            target=">= 28",
+            detail={
+                "from a full log, events/s": _median([one.emptied.per_s for one in rounds]),
+                "one by one, events/s": _median([one.one_by_one.per_s for one in rounds]),
+                "CPU µs per event": _cpu([one.emptied for one in rounds]),
+            },
+        )
+    )
     found.append(
         results.of_runs(
             "P1 unflushed",

@@ -202,11 +202,7 @@ def parse_usual(topic: str, raw: bytes, *, now: datetime) -> Arrival | None:
         event,
         # The same as bus.content_hash: the keys of a reading are sorted.
         hashlib.sha256(
-            place.device_id.encode()
-            + _PREFIX
-            + message.ts.isoformat().encode()
-            + _SEPARATOR
-            + encoded
+            place.device_id.encode() + _PREFIX + bus.instant(message.ts) + _SEPARATOR + encoded
         ).digest(),
         now,
         suspect,

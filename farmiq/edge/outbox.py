@@ -59,17 +59,19 @@ async def append_new(tx: db.Connection, events: Sequence[BusEvent]) -> None:
     """
     now, levels = await _now_and_levels(tx)
     at = pg_binary.timestamptz(now)
+    moments = at + at + at
     # In the order of their ids: two writers then wait for each other one way only.
     rows = [
-        _row(event, at, levels.get(event.tenant_id, 0))
+        _row(event, moments, levels.get(event.tenant_id, 0))
         for event in sorted(events, key=lambda event: event.event_id.int)
     ]
     await db.copy(
         tx,
         """
-        copy sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
-          event_type, occurred_at, trace_id, payload_json, payload_size_bytes, clock_suspect,
-          priority, next_attempt_at, created_at, updated_at)
+        copy sync_outbox (next_attempt_at, created_at, updated_at,
+          id, tenant_id, farm_id, barn_id, device_id, event_type,
+          session_id, occurred_at, trace_id, payload_json, payload_size_bytes, clock_suspect,
+          priority)
         from stdin (format binary)
         """,
         pg_binary.copied(rows, columns=16),
@@ -87,23 +89,19 @@ async def _now_and_levels(tx: db.Connection) -> tuple[datetime, dict[str, int]]:
     return now, levels or {}
 
 
-def _row(event: BusEvent, at: bytes, priority: int) -> tuple[bytes, ...]:
+def _row(event: BusEvent, moments: bytes, priority: int) -> tuple[bytes, ...]:
     payload = bytes(event.payload)
     return (
+        moments,
         pg_binary.uuid(event.event_id),
-        pg_binary.name(event.tenant_id),
-        pg_binary.name(event.farm_id) if event.farm_id else pg_binary.NULL,
-        pg_binary.name(event.barn_id) if event.barn_id else pg_binary.NULL,
-        pg_binary.name(event.device_id) if event.device_id else pg_binary.NULL,
+        pg_binary.names(
+            event.tenant_id, event.farm_id, event.barn_id, event.device_id, event.event_type
+        ),
         pg_binary.uuid(event.session_id) if event.session_id else pg_binary.NULL,
-        pg_binary.name(event.event_type),
         pg_binary.timestamptz(event.occurred_at),
         pg_binary.text(event.trace_id),
         pg_binary.jsonb(payload),
         pg_binary.int4(len(payload)),
         pg_binary.boolean(event.clock_suspect),
         pg_binary.int4(priority),
-        at,
-        at,
-        at,
     )

@@ -217,7 +217,9 @@ def _has_odd_number(raw: bytes, small: list[float]) -> bool:
 
     What has too many decimals is long, or next to nothing.
     """
-    if any(raw[at : at + _BLOCK].isdigit() for at in range(0, len(raw) - _BLOCK + 1, _BLOCK)):
+    if len(raw) >= _BLOCK and any(
+        raw[at : at + _BLOCK].isdigit() for at in range(0, len(raw) - _BLOCK + 1, _BLOCK)
+    ):
         return True
     return bool(small) and (_LONG_ZERO in raw or _EXPONENT.search(raw) is not None)
 

@@ -301,12 +301,22 @@ class Instants(list[bytes]):
     oid, element = 1185, 1184
 
 
+class Floats(list[bytes]):
+    oid, element = 1022, 701
+
+
+class Booleans(list[bytes]):
+    oid, element = 1000, 16
+
+
 _TO_BINARY: dict[type[list[bytes]], Callable[[Any], bytes]] = {
     Texts: pg_binary.text,
     Uuids: pg_binary.uuid,
     Byteas: pg_binary.bytea,
     Integers: pg_binary.int4,
     Instants: pg_binary.timestamptz,
+    Floats: pg_binary.float8,
+    Booleans: pg_binary.boolean,
 }
 
 

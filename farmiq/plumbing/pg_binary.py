@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from uuid import UUID
 
+from msgspec import UnsetType
+
 NULL = b"\xff\xff\xff\xff"
 _COPY_BEGIN = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _COPY_END = b"\xff\xff"
@@ -25,11 +27,11 @@ _UUID_LENGTH = _length(16)
 _TRUE, _FALSE = b"\x00\x00\x00\x01\x01", b"\x00\x00\x00\x01\x00"
 
 
-# The same few names come again and again.
+# The same few names come again and again, together.
 @lru_cache(maxsize=4096)
-def name(value: str) -> bytes:
-    """A text that is likely to come again."""
-    return text(value)
+def names(*values: str | UnsetType | None) -> bytes:
+    """Texts that are likely to come again, for columns that follow each other."""
+    return b"".join([text(value) if isinstance(value, str) else NULL for value in values])
 
 
 def text(value: str) -> bytes:
@@ -67,7 +69,7 @@ def boolean(value: bool) -> bytes:  # noqa: FBT001 - a value, not an option
 
 
 def copied(rows: Iterable[Sequence[bytes]], *, columns: int) -> bytes:
-    """What `copy … from stdin (format binary)` reads: rows of so many fields each."""
+    """What `copy … from stdin (format binary)` reads: rows of so many columns each."""
     count = _count(columns)
     body = b"".join([count + b"".join(fields) for fields in rows])
     return _COPY_BEGIN + body + _COPY_END

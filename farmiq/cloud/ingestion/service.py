@@ -149,19 +149,17 @@ class Ingestion(api.Routes):
         """Returns how many were known, and when the batch was first received."""
         events = [Offered(event, bus.content_hash(event)) for event in offered.events]
         # Of two events with one id the first counts; the bus gets them in the order of the batch.
-        first: dict[tuple[str, str], Offered] = {}
+        first: dict[store.Key, Offered] = {}
         for offer in events:
             first.setdefault(offer.key, offer)
         async with db.transaction(self._pool) as tx:
             await _require_known_tenants(tx, offered)
             new = await store.insert_new(tx, list(first.values()), batch_id=batch_id)
-            conflicts = await store.insert_conflicts(tx, events, batch_id=batch_id)
-            all_new = 0 < len(new) == len(first)
-            at = (
-                next(iter(new.values()))
-                if all_new
-                else await store.received_at(tx, events, batch_id=batch_id)
-            )
+            if 0 < len(new) == len(events):
+                conflicts, at = 0, next(iter(new.values()))
+            else:
+                conflicts = await store.insert_conflicts(tx, events, batch_id=batch_id)
+                at = await store.received_at(tx, events, batch_id=batch_id)
             wanted = set(new)
             if offered.republish:
                 # Known events are published again (C-99), but not with another content (C-05).
@@ -184,7 +182,7 @@ class Ingestion(api.Routes):
             self._log.error("ingestion.event_id_conflict", count=conflicts, batch_id=batch_id)
         return len(events) - len(new), at
 
-    def _count(self, events: Sequence[Offered], new: Iterable[tuple[str, str]], edge: str) -> None:
+    def _count(self, events: Sequence[Offered], new: Iterable[store.Key], edge: str) -> None:
         """Count for the page of the edge; written at times, so that no batch waits for it."""
         hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
         new_by_tenant = Counter(tenant_id for tenant_id, _ in new)

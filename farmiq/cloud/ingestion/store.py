@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from psycopg import sql
 
 from farmiq.messages.bus import BusEvent
 from farmiq.plumbing import db
+
+Key = tuple[str, UUID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +21,8 @@ class Offered:
     content_hash: bytes
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.event.tenant_id, str(self.event.event_id)
+    def key(self) -> Key:
+        return self.event.tenant_id, self.event.event_id
 
 
 # tenant, edge, the hour in which it came
@@ -48,7 +51,7 @@ async def unknown_tenants(tx: db.Connection, tenant_ids: Sequence[str]) -> list[
 
 async def insert_new(
     tx: db.Connection, offered: Sequence[Offered], *, batch_id: str
-) -> dict[tuple[str, str], datetime]:
+) -> dict[Key, datetime]:
     """Insert the events; returns the keys that were new, and when they were received."""
     rows = await db.fetch_all(
         tx,
@@ -57,13 +60,13 @@ async def insert_new(
             select e.*, %s
             from unnest(%s::text[], %s::uuid[], %s::text[], %s::bytea[]) as e
             on conflict on constraint ingestion_dedupe_pkey do nothing
-            returning tenant_id, event_id::text, received_at
+            returning tenant_id, event_id, received_at
         """),
         batch_id,
-        [offer.event.tenant_id for offer in offered],
-        [offer.event.event_id for offer in offered],
-        [offer.event.event_type for offer in offered],
-        [offer.content_hash for offer in offered],
+        db.packed(db.Texts, [offer.event.tenant_id for offer in offered]),
+        db.packed(db.Uuids, [offer.event.event_id for offer in offered]),
+        db.packed(db.Texts, [offer.event.event_type for offer in offered]),
+        db.packed(db.Byteas, [offer.content_hash for offer in offered]),
     )
     return {(tenant_id, event_id): received_at for tenant_id, event_id, received_at in rows}
 
@@ -85,12 +88,12 @@ async def received_at(tx: db.Connection, offered: Sequence[Offered], *, batch_id
     return at
 
 
-async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[tuple[str, str]]:
+async def changed(tx: db.Connection, offered: Sequence[Offered]) -> set[Key]:
     """The keys that are known with another content."""
     rows = await db.fetch_all(
         tx,
         sql.SQL("""
-            select d.tenant_id, d.event_id::text
+            select d.tenant_id, d.event_id
             from unnest(%s::text[], %s::uuid[], %s::bytea[])
               as o(tenant_id, event_id, content_hash)
             join ingestion_dedupe d on d.tenant_id = o.tenant_id and d.event_id = o.event_id

@@ -110,12 +110,18 @@ async def insert_readings(
         ){also}
         select count(*) from kept
         """,  # noqa: S608 - `also` is ours
-        *db.columns(
-            events, "tenant_id", "event_id", "farm_id", "barn_id", "device_id", "occurred_at",
-            "trace_id", "clock_suspect",
-        ),
-        *db.columns(readings, "metric_type", "metric_value", "unit"),
-    )  # fmt: skip
+        db.packed(db.Texts, [event.tenant_id for event in events]),
+        db.packed(db.Uuids, [event.event_id for event in events]),
+        db.packed(db.Texts, [event.farm_id for event in events]),
+        db.packed(db.Texts, [event.barn_id for event in events]),
+        db.packed(db.Texts, [event.device_id for event in events]),
+        db.packed(db.Instants, [event.occurred_at for event in events]),
+        db.packed(db.Texts, [event.trace_id for event in events]),
+        db.packed(db.Booleans, [event.clock_suspect for event in events]),
+        db.packed(db.Texts, [reading.metric_type for reading in readings]),
+        db.packed(db.Floats, [reading.metric_value for reading in readings]),
+        db.packed(db.Texts, [reading.unit for reading in readings]),
+    )
     return new
 
 

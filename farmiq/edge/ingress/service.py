@@ -103,7 +103,11 @@ async def _read_log(
 ) -> None:
     """As the leader: read the broker's log from the cursor on."""
     async with stream.reader(
-        url, stream=topics.LOG, unlogged=[subject(topic) for topic in topics.UP], tls=settings.tls
+        url,
+        stream=topics.LOG,
+        unlogged=[subject(topic) for topic in topics.UP],
+        pull=max(stream.PULL_MESSAGES, settings.ingress_batch * settings.ingress_writers),
+        tls=settings.tls,
     ) as reader:
         hold_s = settings.log_hold_minutes * 60
         cursors = Cursors(pool, reader, lanes=settings.ingress_writers, hold_s=hold_s)

@@ -54,25 +54,30 @@ class LogMessage(NamedTuple):
 class Progress:
     """The cursor of a lane, which moves with the transactions of its part of a batch.
 
-    `marks` are the positions behind each message; None where the cursor stays, before the first
-    message that is in the log. With no message: one position to move to.
+    `end` is the position behind all of the part. Where a transaction ends before, the cursor moves
+    behind the newest of its messages that is in the log, if there is one.
     """
 
-    def __init__(self, lane: cursor.Lane, marks: Sequence[Position | None]) -> None:
-        self._lane, self._marks = lane, marks
+    def __init__(
+        self, lane: cursor.Lane, messages: Sequence[LogMessage], end: Position | None
+    ) -> None:
+        self._lane, self._messages, self._end = lane, messages, end
 
     def __getitem__(self, part: slice) -> "Progress":
-        """The cursor of a part of the messages."""
-        return Progress(self._lane, self._marks[part])
+        """The cursor of some of the messages; those before are stored."""
+        end = self._end
+        if part.stop < len(self._messages):
+            end = _behind(self._messages[: part.stop], self._lane.position.created)
+        return Progress(self._lane, self._messages[part], end)
 
     async def advance(self, tx: db.Connection) -> None:
         """Raises CursorMovedError."""
-        if (last := self._marks[-1]) is not None:
-            await cursor.advance(tx, self._lane, seq=last.seq, stored_at_ns=last.stored_at_ns)
+        if (end := self._end) is not None:
+            await cursor.advance(tx, self._lane, seq=end.seq, stored_at_ns=end.stored_at_ns)
 
     def committed(self) -> None:
-        if (last := self._marks[-1]) is not None:
-            self._lane.position = last
+        if self._end is not None:
+            self._lane.position = self._end
 
 
 M = TypeVar("M", bound=Sent)
@@ -194,9 +199,7 @@ class LogSource:
     def share(self, messages: Sequence[Sent]) -> dict[int, Part]:
         """The part of each writer; sometimes an empty one, so that its cursor moves."""
         log_messages = [message for message in messages if isinstance(message, LogMessage)]
-        last = next(
-            (self._behind(message) for message in reversed(log_messages) if message.seq), None
-        )
+        last = _behind(log_messages, self._cursors.lanes[0].position.created)
         if last is not None:
             self._newest, self._cursors.read_seq = last, last.seq
         parts: dict[int, Part] = {}
@@ -204,27 +207,11 @@ class LogSource:
             stored_before = self._stored_before[number]
             new = [message for message in part if message.seq > stored_before or message.seq == 0]
             if new:
-                lane = self._cursors.lanes[number]
-                parts[number] = Part(new, Progress(lane, self._marks(new, last)))
+                # Behind the last one of the lane, messages of this batch belong to other lanes.
+                parts[number] = Part(new, Progress(self._cursors.lanes[number], new, last))
         if self._newest is not None:
             self._move_idle(parts, self._newest)
         return parts
-
-    def _behind(self, message: LogMessage) -> Position:
-        created = self._cursors.lanes[0].position.created
-        return Position(created, message.seq, message.stored_at_ns)
-
-    def _marks(
-        self, messages: Sequence[LogMessage], last: Position | None
-    ) -> list[Position | None]:
-        marks: list[Position | None] = []
-        mark = None
-        for message in messages:
-            mark = self._behind(message) if message.seq else mark
-            marks.append(mark)
-        # Messages behind the last one of the lane in this batch belong to other lanes.
-        marks[-1] = last
-        return marks
 
     def _move_idle(self, parts: dict[int, Part], last: Position) -> None:
         """Add an empty part for a lane whose cursor is behind for long."""
@@ -232,7 +219,7 @@ class LogSource:
         for number, lane in enumerate(self._cursors.lanes):
             is_new = last.seq > max(self._stored_before[number], lane.position.seq)
             if number not in parts and is_new and now - self._moved_at[number] >= IDLE_LANE_S:
-                parts[number] = Part([], Progress(lane, [last]))
+                parts[number] = Part([], Progress(lane, [], last))
             if number in parts:
                 self._moved_at[number] = now
 
@@ -241,6 +228,12 @@ class LogSource:
 
     async def publish(self, topic: str, payload: bytes) -> None:
         self._reader.publish(subject(topic), payload)
+
+
+def _behind(messages: Sequence[LogMessage], created: str) -> Position | None:
+    """The position behind the newest of them that is in the log; None if none is."""
+    newest = next((message for message in reversed(messages) if message.seq), None)
+    return newest and Position(created, newest.seq, newest.stored_at_ns)
 
 
 async def session_batches(

@@ -34,8 +34,8 @@ select coalesce(array_agg(metric_type), '{}') from metric_settings where sync = 
 # Readings
 
 COPY = """
-copy telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, occurred_at,
-  metric_type, metric_value, unit, ingested_at, clock_suspect)
+copy telemetry_raw (id, tenant_id, farm_id, barn_id, device_id, metric_type, unit,
+  occurred_at, metric_value, ingested_at, clock_suspect)
 from stdin (format binary)
 """
 
@@ -57,14 +57,16 @@ def _encode(arrival: Arrival, ingested_at: bytes) -> tuple[bytes, ...]:
     place, reading = arrival.place, arrival.payload
     return (
         pg_binary.uuid(arrival.event.event_id),
-        pg_binary.name(place.tenant_id),
-        pg_binary.name(place.farm_id),
-        pg_binary.name(place.barn_id),
-        pg_binary.name(place.device_id),
+        pg_binary.names(
+            place.tenant_id,
+            place.farm_id,
+            place.barn_id,
+            place.device_id,
+            reading.metric_type,
+            reading.unit,
+        ),
         pg_binary.timestamptz(arrival.event.occurred_at),
-        pg_binary.name(reading.metric_type),
         pg_binary.float8(reading.metric_value),
-        pg_binary.name(reading.unit),
         ingested_at,
         pg_binary.boolean(arrival.clock_suspect),
     )

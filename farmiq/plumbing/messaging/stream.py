@@ -27,7 +27,7 @@ from farmiq.plumbing.messaging import nats
 from farmiq.plumbing.messaging.nats import NatsError
 from farmiq.plumbing.tls import Tls
 
-# One request for messages: at most so many, so many bytes, and so long.
+# One request for messages: so many if not said otherwise, at most so many bytes, and so long.
 PULL_MESSAGES = 1_000
 PULL_BYTES = 8 * 2**20
 PULL_S = 30.0
@@ -129,15 +129,17 @@ class Reader:
         stream: str,
         filters: Sequence[str] = (),
         unlogged: Sequence[str] = (),
+        pull: int = PULL_MESSAGES,
         tls: Tls | None = None,
     ) -> None:
         """`filters` are the subjects to read; none: all of the stream.
 
+        `pull` is how many messages one request asks for, and with it what a batch has at most.
         On the subjects `unlogged` MQTT messages with QoS 0 are heard as they come; those that come
         while nobody listens, or faster than they are taken, are lost.
         """
         self._url, self.stream, self._filters, self._tls = url, stream, filters, tls
-        self._unlogged = unlogged
+        self._unlogged, self._pull = unlogged, pull
         self._backoff = Backoff(cap_s=5.0)
         self._server: nats.Connection | None = None
         self._consumer = ""
@@ -314,14 +316,14 @@ class Reader:
         """Ask for the next messages, unless there are enough here or asked for."""
         if (
             self._requested_count
-            or len(self._waiting) >= PULL_MESSAGES
+            or len(self._waiting) >= self._pull
             or self._waiting_bytes >= PULL_BYTES
         ):
             return
-        self._requested_count = PULL_MESSAGES
+        self._requested_count = self._pull
         self._request += 1
         request = {
-            "batch": PULL_MESSAGES,
+            "batch": self._pull,
             "max_bytes": PULL_BYTES,
             "expires": int(PULL_S * 1e9),
             "idle_heartbeat": int(HEARTBEAT_S * 1e9),
@@ -357,7 +359,7 @@ class Reader:
         self._arrived.set()
 
     def _take_unlogged(self, message: nats.Message) -> None:
-        has_room = self._waiting_bytes < 2 * PULL_BYTES and len(self._waiting) < 2 * PULL_MESSAGES
+        has_room = self._waiting_bytes < 2 * PULL_BYTES and len(self._waiting) < 2 * self._pull
         if _QOS0 in message.headers and has_room:
             self._waiting.append(Message(0, message.subject, message.payload, time.time_ns()))
             self._waiting_bytes += len(message.payload)
@@ -427,9 +429,10 @@ async def reader(
     stream: str,
     filters: Sequence[str] = (),
     unlogged: Sequence[str] = (),
+    pull: int = PULL_MESSAGES,
     tls: Tls | None = None,
 ) -> AsyncIterator[Reader]:
-    opened = Reader(url, stream=stream, filters=filters, unlogged=unlogged, tls=tls)
+    opened = Reader(url, stream=stream, filters=filters, unlogged=unlogged, pull=pull, tls=tls)
     try:
         yield opened
     finally:
@@ -464,6 +467,8 @@ async def info(server: nats.Connection, stream: str) -> Info:
 
 def topic(subject: str) -> str:
     """The MQTT topic of a subject: levels end in dots, and a dot in a level is two slashes."""
+    if "/" not in subject:
+        return subject.replace(".", "/")
     levels = subject.split(".")
     return "/".join("" if level == "/" else level.replace("//", ".") for level in levels)
 

@@ -117,29 +117,36 @@ async def test_values_in_binary_form_are_read_as_what_they_are(edge_db: Database
     """By COPY and in arrays: what is encoded by us and what psycopg reads are the same."""
     event_id, at = ids.new(), datetime(1970, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     row = (
-        pg_binary.uuid(event_id), pg_binary.text("ä\u20ac"), pg_binary.name("x"), pg_binary.NULL,
+        pg_binary.uuid(event_id), pg_binary.text("ä\u20ac"), pg_binary.names("x", None, ""),
         pg_binary.timestamptz(at), pg_binary.float8(-1.5e-7), pg_binary.int4(-7),
         pg_binary.boolean(True), pg_binary.jsonb(b'{"a": [1, "b"]}'), pg_binary.bytea(b"\x00\xff"),
     )  # fmt: skip
     async with db.pool(edge_db.url, name="test") as pool, db.transaction(pool) as tx:
         await tx.execute("""
-            create temporary table kinds (a uuid, b text, c text, d text, e timestamptz,
-              f float8, g int4, h boolean, i jsonb, j bytea)
+            create temporary table kinds (a uuid, b text, c text, d text, e text,
+              f timestamptz, g float8, h int4, i boolean, j jsonb, k bytea)
         """)
-        copied = pg_binary.copied([row, row], columns=10)
+        copied = pg_binary.copied([row, row], columns=11)
         await db.copy(tx, "copy kinds from stdin (format binary)", copied)
         found = await db.fetch_all(tx, "select * from kinds")
         arrays = await db.fetch_all(
             tx,
-            "select * from unnest(%s::text[], %s::uuid[], %s::bytea[])",
-            db.Texts([pg_binary.text("a"), pg_binary.text("")]),
+            "select * from unnest(%s::text[], %s::uuid[], %s::bytea[], %s::timestamptz[], "
+            "%s::float8[], %s::bool[])",
+            db.Texts([pg_binary.text("a"), pg_binary.names(None)]),
             db.Uuids([pg_binary.uuid(event_id)] * 2),
             db.Byteas([pg_binary.bytea(b""), pg_binary.bytea(b"\x01")]),
+            db.Instants([pg_binary.timestamptz(at)] * 2),
+            db.Floats([pg_binary.float8(1.5), pg_binary.float8(0)]),
+            db.Booleans([pg_binary.boolean(True), pg_binary.boolean(False)]),
         )
 
-    one = (event_id, "ä\u20ac", "x", None, at, -1.5e-7, -7, True, {"a": [1, "b"]}, b"\x00\xff")
+    one = (event_id, "ä\u20ac", "x", None, "", at, -1.5e-7, -7, True, {"a": [1, "b"]}, b"\x00\xff")
     assert found == [one, one]
-    assert arrays == [("a", event_id, b""), ("", event_id, b"\x01")]
+    assert arrays == [
+        ("a", event_id, b"", at, 1.5, True),
+        (None, event_id, b"\x01", at, 0.0, False),
+    ]
 
 
 @pytest.mark.parametrize("hours", [-23, 0, 5, 16, 19, 23])
