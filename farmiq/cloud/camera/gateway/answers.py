@@ -164,9 +164,9 @@ class Answers:
         self._busy: set[UUID] = set()
         self._choosing = asyncio.Lock()
         self._greeted: dict[UUID, str] = {}
-        # What the workers wait for; the first, which answers, looks at this time without it.
+        # What the workers wait for. The first one sends answers, at this time also without news.
         self._news = [asyncio.Event() for _ in range(1 + ASSEMBLERS)]
-        self._looks_at = math.inf
+        self._next_look_at = math.inf
         self.attempts = Attempts("images wait for the database")
 
     def wake(self, outcome: Outcome) -> None:
@@ -175,7 +175,7 @@ class Answers:
         if outcome.has_whole:
             for assembler in self._news[1:]:
                 assembler.set()
-        if outcome.greeted or time.monotonic() + outcome.due_in_s < self._looks_at:
+        if outcome.greeted or time.monotonic() + outcome.due_in_s < self._next_look_at:
             self._news[0].set()
 
     def workers(self) -> list[Coroutine[Any, Any, None]]:
@@ -215,14 +215,14 @@ class Answers:
         except db.UNAVAILABLE:
             return MAX_IDLE_S
         idle_s = MAX_IDLE_S if delay_s is None else min(max(delay_s, 0.02), MAX_IDLE_S)
-        self._looks_at = time.monotonic() + idle_s
+        self._next_look_at = time.monotonic() + idle_s
         return idle_s
 
     # --- answers
 
     async def answer_round(self) -> bool:
         """Send the answers that are due; False if there are none."""
-        self._looks_at = math.inf
+        self._next_look_at = math.inf
         greeted, self._greeted = self._greeted, {}
         async with db.autocommit(self._pool) as tx:
             due = await store.due(tx, limit=MAX_ANSWERED)
@@ -356,9 +356,9 @@ class Answers:
         async with self._writing, db.transaction(self._pool) as tx:
             ids = [row.transfer_id for row in plan.acks]
             await store.note_acknowledged(tx, ids, decided_at=plan.now)
-            # A camera that repeated this image instead of the requested one gets the next request.
-            repeated = [row.image_id for row in plan.acks if row.image_id if row.acknowledged_count]
-            await commands.end_requests(tx, repeated, state="done")
+            # A camera that announced an image again which is stored already answered its request.
+            images = [row.image_id for row in plan.acks if row.image_id is not None]
+            await commands.end_requests(tx, images, state="done")
             cameras = [row.device_id for row in plan.acks if row.dialect == dialects.ESP32CAM]
             if cameras:
                 await commands.after_last_image(tx, cameras)

@@ -37,7 +37,7 @@ class Outcome:
     """`noted` are messages of which a part was not stored; `failed` the error codes of images.
 
     `greeted` are cameras that sent HELLO and nothing since, with the spelling of their address.
-    `has_whole`: images have all their chunks now; the first of the others is due in `due_in_s`.
+    `has_whole`: images have all their chunks now. The first answer is due in `due_in_s`.
     """
 
     stored: int = 0

@@ -142,7 +142,10 @@ async def due_to_store(tx: db.Connection, *, limit: int, exclude: Sequence[UUID]
         """,
         (list(exclude), limit),
     )
-    return list({row.device_id: row for row in reversed(rows)}.values())[::-1]
+    first: dict[UUID, Row] = {}
+    for row in rows:
+        first.setdefault(row.device_id, row)
+    return list(first.values())
 
 
 async def next_due_s(tx: db.Connection) -> float | None:
