@@ -62,8 +62,10 @@ class Uploads:
         body.
         """
         media_id = self._verify_address(request)
-        # A body in parts says no size.
-        size_bytes = int(request.headers.get("content-length") or self._max_bytes)
+        # A body in parts says no size, whatever another header says.
+        in_parts = "transfer-encoding" in request.headers
+        given = None if in_parts else request.headers.get("content-length")
+        size_bytes = self._max_bytes if given is None else int(given)
         if size_bytes > self._max_bytes:
             raise self._too_large()
         try:
