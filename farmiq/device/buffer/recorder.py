@@ -191,7 +191,7 @@ class Recorder:
                 trace_id = self._require_open(tx, picture.session_id)["trace_id"]
             dropped.extend(self._store_picture(tx, picture, trace_id))
             if of_empty_scale:
-                store.set_meta(tx, store.EMPTY_SCALE, str(picture.image_id))
+                store.note_empty_scale(tx, str(picture.image_id))
             crash.here("agent.before_photograph_commit")
 
         await self._commit(work, picture)

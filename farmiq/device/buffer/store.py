@@ -11,9 +11,8 @@ Tx = sqlite3.Connection
 # Lines of the loss ledger that stay after they were reported.
 MAX_LEDGER_LINES = 1000
 
-# In `meta`: the id of the newest picture of the empty scale; an older one that still waits is
-# announced without a purpose.
-EMPTY_SCALE = "empty_scale"
+# In `meta`: the ids of the pictures of the empty scale that wait, and of the newest.
+_EMPTY_SCALE = "empty_scale"
 
 EVENT_STATES = ("waiting", "sending", "published", "stored", "refused", "failed")
 
@@ -196,6 +195,20 @@ def set_image(tx: Tx, image_id: str, **columns: Any) -> None:
 
 def remove_image(tx: Tx, image_id: str) -> None:
     tx.execute("delete from images where image_id = ?", (image_id,))
+
+
+def note_empty_scale(tx: Tx, image_id: str) -> None:
+    """Note that a picture is of the empty scale, and drop the notes of those that were sent."""
+    waiting = [other for other in _of_empty_scale(tx) if has_image(tx, other)]
+    set_meta(tx, _EMPTY_SCALE, " ".join([*waiting, image_id]))
+
+
+def is_of_empty_scale(tx: Tx, image_id: str) -> bool:
+    return image_id in _of_empty_scale(tx)
+
+
+def _of_empty_scale(tx: Tx) -> list[str]:
+    return str(meta(tx, _EMPTY_SCALE) or "").split()
 
 
 def failed_images(tx: Tx, *, limit: int) -> list[dict[str, Any]]:

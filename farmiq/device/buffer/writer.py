@@ -135,7 +135,7 @@ class Writer:
         """Make the picture's event when its bytes are in the store, never before (WV-14)."""
         if not store.has_image(tx, image.image_id):
             return
-        is_of_empty_scale = store.meta(tx, store.EMPTY_SCALE) == image.image_id
+        is_of_empty_scale = store.is_of_empty_scale(tx, image.image_id)
         self.emit(
             tx,
             weighvision.ImageCaptured(
