@@ -40,6 +40,7 @@ from farmiq.site_checks import Finding
 
 PATIENCE_S = 10.0
 BROKER_PATIENCE_S = 3.0
+SERVICES_PATIENCE_S = 5.0
 # Messages in a broker's log: a busy farm stores so many in a few seconds.
 MAX_BEHIND = 10_000
 # So long nothing may be done of the images that wait to be looked at: some take a while.
@@ -377,10 +378,16 @@ async def _services(site: str, settings: EdgeSettings | CloudSettings) -> Findin
     address = base_url(settings)
     try:
         # Our own machine, and nothing secret is said: its certificate may be for another name.
-        async with httpx2.AsyncClient(timeout=5, verify=False) as client:
+        async with httpx2.AsyncClient(timeout=SERVICES_PATIENCE_S, verify=False) as client:
             answer = await client.get(f"{address}/readyz")
     except httpx2.ConnectError as error:
         return f"{address}: {error}", f"start them with `farmiq run {site}`"
+    except httpx2.TimeoutException:
+        remedy = (
+            "if the machine is busy, wait and look again; if it is not, another program may have "
+            f"this port, or `farmiq run {site}` hangs: start it again, nothing is lost"
+        )
+        return f"{address} does not answer within {SERVICES_PATIENCE_S:.0f} s", remedy
     except httpx2.HTTPError as error:
         return f"{address}: {str(error) or type(error).__name__}", _port_taken(site)
     try:

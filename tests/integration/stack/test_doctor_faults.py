@@ -67,6 +67,27 @@ def expired_certificate(path: Path) -> Path:
     return path
 
 
+async def test_doctor_a_service_that_is_too_slow_to_answer_is_not_called_another_program(
+    tmp_path: Path,
+) -> None:
+    async def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer_nothing, "127.0.0.1", 0) as slow:
+        port = slow.sockets[0].getsockname()[1]
+        found = await examined(
+            {
+                "FARMIQ_EDGE_DB_URL": "postgresql://f:f@127.0.0.1:1/none",
+                "FARMIQ_EDGE_HTTP_PORT": str(port),
+                "FARMIQ_EDGE_MQTT_URL": "mqtt://f:f@127.0.0.1:1",
+                "FARMIQ_CLOUD_URL": "http://127.0.0.1:1",
+                "FARMIQ_EDGE_KEY_FILE": str(tmp_path / "key.json"),
+            }
+        )
+    expect(found, "edge services", says="does not answer within", do="wait and look again")
+
+
 def seed(url: str, *statements: str) -> None:
     with psycopg.connect(url) as connection:
         for statement in statements:
