@@ -223,7 +223,7 @@ def add_pages(app: FastAPI, *routes: tuple[str, Endpoint, str]) -> None:
 def set_cookie(
     answer: Response, name: str, value: str, *, path: str, lasts_s: int, is_secure: bool
 ) -> None:
-    """A cookie that no script reads and no other site sends with a form."""
+    """A cookie that no script reads and that no POST of another site carries."""
     answer.set_cookie(
         name, value, max_age=lasts_s, path=path, httponly=True, samesite="lax", secure=is_secure
     )

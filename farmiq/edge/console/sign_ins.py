@@ -218,8 +218,9 @@ class SignIns:
                 "update console_sign_ins set tenant_id = %s where token_sha256 = %s",
                 (tenant_id, sign_in.token_hash),
             )
-            action = "console.look_at_company"
-            await audit.note(tx, actor=sign_in.name, action=action, subject=tenant_id)
+            if tenant_id != (sign_in.key_tenant_id or sign_in.chosen_tenant_id):
+                action = "console.look_at_company"
+                await audit.note(tx, actor=sign_in.name, action=action, subject=tenant_id)
 
     async def sign_out(self, sign_in: SignIn) -> None:
         name = sign_in.name

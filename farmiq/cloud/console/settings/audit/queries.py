@@ -27,7 +27,7 @@ _SOURCES = {
         from dead_letter_actions
         union all
         select order_id, ordered_at, ordered_by, 'dead letters', 'order_' || action,
-          coalesce(reason, queue), note
+          queue || coalesce(' ' || reason, ''), note
         from dead_letter_orders where not dry_run""",
     "alerts": """
         select action_id, at, actor, 'alerts', action, key, coalesce(detail::text, '')
@@ -108,6 +108,7 @@ async def actors(connection: db.Connection) -> list[str]:
           union all (select actor from user_actions order by at desc limit 500)
           union all (select actor from alert_actions order by at desc limit 500)
           union all (select actor from dead_letter_actions order by at desc limit 500)
+          union all (select ordered_by from dead_letter_orders order by ordered_at desc limit 500)
           union all (select actor from master_data_actions order by at desc limit 500)
         ) a
         order by 1 limit %s
