@@ -53,7 +53,10 @@ class EdgeSettings(VisionSettings):
         "default: true if we serve HTTPS ourselves",
     )
     ingress_batch: PositiveInt = setting(
-        "INGRESS_BATCH_EVENTS", 2000, "most messages in one transaction"
+        "INGRESS_BATCH_EVENTS",
+        2000,
+        "messages in one transaction, if the writers have as many; one may have those of all",
+        le=20_000,
     )
     ingress_writers: PositiveInt = setting(
         "INGRESS_WRITERS",

@@ -92,7 +92,7 @@ class Api(PeopleRoutes):
     async def acknowledge(self, visit: AVisit, episode_id: api.PathId, body: Note) -> Any:
         """Say that you look after it (operators): nobody else is called; it stays one episode.
 
-        The first person who did so stays the one.
+        If several people do so, the first is the one who is shown.
         """
         raw = await body.raw()
         async with self.people.caller(*visit, least=CARE) as caller:

@@ -142,7 +142,7 @@ async def standard(
 ) -> list[StandardRow]:
     """The standard of a breed and sex, else that of both sexes together, by age.
 
-    A name in other letters, as Broiler for broiler, is the same; the same letters come first.
+    Upper and lower case do not matter (Broiler, broiler); an exact match comes first.
     """
     return await db.fetch_as(
         tx,

@@ -321,7 +321,7 @@ class Api(PeopleRoutes):
 
 @contextmanager
 def _rejections() -> Iterator[None]:
-    """What is wrong with a body, or stands against it, as the response."""
+    """Answer errors of contacts and channels with 400 or 409."""
     try:
         yield
     except contacts.InvalidError as error:

@@ -153,6 +153,7 @@ async def test_batch_in_a_barn_that_is_not_there_is_not_found(registry: Registry
         assert (answer.status_code, fields[0] in {field, "barn_id"}) == (404, True)
     barn = await registry.send("PUT", "barns/x/1", {"name": "Barn"})
     assert barn.status_code == 404, barn.text
+    assert (await registry.got("batches"))["batches"] == []
 
 
 async def test_batches_that_overlap_in_a_barn_conflict(registry: Registry) -> None:
