@@ -16,7 +16,6 @@ Row = Mapping[str, Any]
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 LITRES = {None: 1.0, "l": 1.0, "L": 1.0, "m3": 1000.0}
-KIND = ("species", "breed")
 HOT = {"pig": 74.0} | dict.fromkeys(("broiler", "layer", "duck", "turkey", "chicken"), 78.0)
 # Animals of their first day bear so much more, which passes until this age.
 YOUNG = {"pig": (6.0, 70)} | dict.fromkeys(HOT.keys() - {"pig"}, (8.0, 28))
@@ -250,7 +249,8 @@ class _Batch:
             row
             for row in self.master.standards
             if row["tenant_id"] == self.batch["tenant_id"]
-            if all(row[name].lower() == (self.batch[name] or "").lower() for name in KIND)
+            if row["species"].lower() == self.batch["species"].lower()
+            if row["breed"].lower() == (self.batch["breed"] or "").lower()
         ]
         own = [row for row in rows if row["sex"] == self.batch["sex"]]
         return own or [row for row in rows if row["sex"] == "mixed"]

@@ -1,8 +1,8 @@
 -- A camera was heard now, with readings of an image that it took at that time. Readings count if no
 -- newer image is known: one that waited in the camera says nothing about today's battery. Whoever
 -- changes the camera's settings right now holds its row and may wait for the session of this wake:
--- then this is left out, the wake has the readings. A row that would stay as it is is not written: the
--- gateway notes each camera that it hears before it records its wakes.
+-- then this is left out, the wake has the readings. A row that would not change is not written: the
+-- gateway has noted each camera that it hears before it records its wakes.
 create or replace function fn_device_seen(
   device_id uuid, at timestamptz, battery_voltage double precision, wifi_rssi double precision)
 returns void
@@ -24,9 +24,9 @@ as $$
     select f.device_id from public.devices f where f.device_id = fn_device_seen.device_id
     for no key update skip locked)
     and (d.last_seen_at is distinct from public.fn_now()
-      or n.newest and (d.battery_voltage, d.wifi_rssi) is distinct from (
+      or (n.newest and (d.battery_voltage, d.wifi_rssi) is distinct from (
         coalesce(fn_device_seen.battery_voltage, d.battery_voltage),
-        coalesce(fn_device_seen.wifi_rssi, d.wifi_rssi)))
+        coalesce(fn_device_seen.wifi_rssi, d.wifi_rssi))))
 $$;
 grant create on schema public to farmiq_jobs;
 alter function fn_device_seen(uuid, timestamptz, double precision, double precision) owner to farmiq_jobs;
